@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 from mainspring.model.runs import NewRun
 from mainspring.store.changes import FRESH, LONGEST_PAYLOAD, WORKER
 from mainspring.store.sql.dialect import column_type, travel_type
-from mainspring.store.sql.messages import arrived
 from mainspring.store.sql.records import NEW_RUN_COLUMNS, RECORDED_COLUMNS
-from mainspring.store.sql.runs import ENDED, awaited_end, has_wait, next_wake, stays_waiting, undoable
+from mainspring.store.sql.runs import ENDED, next_wake, release, suspend
 from mainspring.store.sql.steps import DISCARD_OUTCOME, ON_STEP
 
 if TYPE_CHECKING:
@@ -26,30 +25,18 @@ if TYPE_CHECKING:
 
 NOTIFY = "(SELECT pg_notify(:channel, :payload))"
 """Not correlated with anything, so it is called once, and only if there is a row to return."""
+_SUSPENDED, _MAY_SUSPEND = suspend("r", "a.no_later_than", "a.park", ":now")
 REST = f"""
-  UPDATE runs r SET state = 'waiting', due = least(a.no_later_than, {next_wake("r")}),
-    owner = CASE WHEN a.park THEN NULL ELSE r.owner END
+  UPDATE runs r SET {_SUSPENDED}
   FROM json_to_recordset(:ops::json) AS a (n integer, run text, no_later_than bigint, park boolean)
-  WHERE r.id = a.run AND NOT r.needs_attention AND {has_wait("r")} AND NOT {awaited_end("r")}
-    AND NOT (a.park AND ({arrived("r")} OR (least(a.no_later_than, {next_wake("r")}) <= :now) IS TRUE))
-  RETURNING a.n
+  WHERE r.id = a.run AND {_MAY_SUSPEND} RETURNING a.n
 """
-"""A notice may have been taken a moment ago without the run having looked yet, and once it is suspended it will not: so no run
-is suspended that has a message to receive, or whose time has come."""
 REST_AND_TELL = f"{REST}, {NOTIFY}"
-UNBEGUN = "(a.unbegun IS NOT NULL AND r.epoch = r.began_epoch)"
-"""Whether a run that is handed back has not begun its present attempt: its next claim begins it."""
+_RELEASED, _MAY_RELEASE = release("a.blocked", "a.unbegun")
 RELEASE = f"""
-  UPDATE runs r SET owner = NULL, needs_attention = false, blocked = a.blocked::json,
-    state = CASE WHEN a.blocked IS NULL AND {stays_waiting("r")} THEN 'waiting' ELSE 'queued' END,
-    due = least(r.due, CASE WHEN a.blocked IS NULL AND {stays_waiting("r")} THEN {next_wake("r")} ELSE :now END),
-    undo_reason = CASE WHEN r.state = 'cancelling' THEN coalesce(r.reason, '') ELSE r.undo_reason END,
-    attempts = CASE WHEN {UNBEGUN} THEN greatest(r.attempts - 1, 0) ELSE r.attempts END,
-    started = CASE WHEN {UNBEGUN} AND r.attempts <= 1 THEN NULL ELSE r.started END,
-    attempt_started = CASE WHEN {UNBEGUN} THEN NULL ELSE r.attempt_started END
+  UPDATE runs r SET {_RELEASED}
   FROM json_to_recordset(:ops::json) AS a (n integer, run text, unbegun text, blocked text)
-  WHERE r.id = a.run AND (a.unbegun IS NULL OR r.uid = a.unbegun) AND (r.state <> 'cancelling' OR {undoable("r")})
-  RETURNING a.n
+  WHERE r.id = a.run AND {_MAY_RELEASE} RETURNING a.n
 """
 RELEASE_AND_TELL = f"{RELEASE}, {NOTIFY}"
 

@@ -152,28 +152,47 @@ SET_WAITING = f"""
     due = CASE WHEN :state = 'waiting' THEN {earliest(":due::bigint", next_wake("r"))} ELSE :due::bigint END
   WHERE id = :run AND state IN ('running', 'waiting')
 """
-SUSPEND = f"""
-  UPDATE runs AS r SET state = 'waiting', due = {earliest(":no_later_than::bigint", next_wake("r"))},
-    owner = CASE WHEN :park THEN NULL ELSE r.owner END
-  WHERE id = :run AND NOT r.needs_attention AND {has_wait("r")} AND NOT {awaited_end("r")}
-    AND NOT (:park AND ({arrived("r")} OR ({earliest(":no_later_than::bigint", next_wake("r"))} <= :now) IS TRUE))
-  RETURNING id
-"""
-"""A notification may have been read a moment ago without the run having looked yet, and once it is suspended it will not: so no run is
-suspended that has something to receive, or whose time has come."""
-_UNBEGUN = "(:unbegun::text IS NOT NULL AND r.epoch = r.began_epoch)"
-"""A run that is handed back has not begun its present attempt: its next claim begins it."""
-RELEASE = f"""
-  UPDATE runs AS r SET owner = NULL, needs_attention = false, blocked = :blocked::json,
-    state = CASE WHEN :blocked::text IS NULL AND {stays_waiting("r")} THEN 'waiting' ELSE 'queued' END,
-    due = {earliest("r.due", f"CASE WHEN :blocked::text IS NULL AND {stays_waiting('r')} THEN {next_wake('r')} ELSE :now END")},
+
+
+def suspend(run: str, no_later_than: str, park: str, now: str) -> tuple[str, str]:
+    """What suspends a run, and the condition under which it may be. The parameters are expressions of a single write or of a batch.
+
+    A notification may have been read a moment ago without the run having looked yet, and once it is suspended it will not: so no run is
+    suspended that has something to receive, or whose time has come.
+    """
+    due = earliest(no_later_than, next_wake(run))
+    return (
+        f"state = 'waiting', due = {due}, owner = CASE WHEN {park} THEN NULL ELSE {run}.owner END",
+        f"""NOT {run}.needs_attention AND {has_wait(run)} AND NOT {awaited_end(run)}
+    AND NOT ({park} AND ({arrived(run)} OR ({due} <= {now}) IS TRUE))""",
+    )
+
+
+def release(blocked: str, unbegun: str) -> tuple[str, str]:
+    """What releases a run `r`, and the condition under which it may be, in the same way.
+
+    One that has not begun its present attempt under this claim, `unbegun`, begins it under the next.
+    """
+    waits = f"{blocked} IS NULL AND {stays_waiting('r')}"
+    as_before = f"({unbegun} IS NOT NULL AND r.epoch = r.began_epoch)"
+    return (
+        f"""owner = NULL, needs_attention = false, blocked = {blocked}::json,
+    state = CASE WHEN {waits} THEN 'waiting' ELSE 'queued' END,
+    due = {earliest("r.due", f"CASE WHEN {waits} THEN {next_wake('r')} ELSE :now END")},
     undo_reason = CASE WHEN r.state = 'cancelling' THEN coalesce(r.reason, '') ELSE r.undo_reason END,
-    attempts = CASE WHEN {_UNBEGUN} THEN greatest(r.attempts - 1, 0) ELSE r.attempts END,
-    started = CASE WHEN {_UNBEGUN} AND r.attempts <= 1 THEN NULL ELSE r.started END,
-    attempt_started = CASE WHEN {_UNBEGUN} THEN NULL ELSE r.attempt_started END
-  WHERE id = :run AND (:unbegun::text IS NULL OR r.uid = :unbegun) AND (r.state <> 'cancelling' OR {undoable("r")})
-  RETURNING id
-"""
+    attempts = CASE WHEN {as_before} THEN greatest(r.attempts - 1, 0) ELSE r.attempts END,
+    started = CASE WHEN {as_before} AND r.attempts <= 1 THEN NULL ELSE r.started END,
+    attempt_started = CASE WHEN {as_before} THEN NULL ELSE r.attempt_started END""",
+        f"({unbegun} IS NULL OR r.uid = {unbegun}) AND (r.state <> 'cancelling' OR {undoable('r')})",
+    )
+
+
+SUSPEND = "UPDATE runs AS r SET {} WHERE id = :run AND {} RETURNING id".format(
+    *suspend("r", ":no_later_than::bigint", ":park", ":now")
+)
+RELEASE = "UPDATE runs AS r SET {} WHERE id = :run AND {} RETURNING id".format(
+    *release(":blocked::text", ":unbegun::text")
+)
 RETRY_LATER = """
   UPDATE runs SET state = :state, due = :due, error = :error::json, attempt_started = NULL, owner = NULL, needs_attention = false, blocked = NULL
   WHERE id = :id

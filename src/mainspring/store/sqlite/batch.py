@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from mainspring.model.states import State
 from mainspring.store.sql.dialect import earliest, prefixed
-from mainspring.store.sql.messages import RETURN_MESSAGE, arrived
+from mainspring.store.sql.messages import RETURN_MESSAGE
 from mainspring.store.sql.records import NEW_RUN_COLUMNS, RECORDED_COLUMNS, run_values, step_values, to_ending
-from mainspring.store.sql.runs import ENDED, ENDINGS, STARTED_RUNS, awaited_end, has_wait, next_wake
+from mainspring.store.sql.runs import ENDED, ENDINGS, STARTED_RUNS, next_wake, suspend
 from mainspring.store.sql.steps import DISCARD_OUTCOME, ON_STEP
 from mainspring.store.sqlite.bulk import Bulk
 from mainspring.store.sqlite.dialect import DIALECT
@@ -82,18 +82,15 @@ _SET_WAITING = Bulk(
 """,
     5,
 )
+_SUSPENDED, _MAY_SUSPEND = suspend("runs", "v.column1", "v.column2", "v.column6")
 _SUSPEND = Bulk(
     f"""
-  UPDATE runs SET state = 'waiting', due = {earliest("v.column1", next_wake("runs"))},
-    owner = CASE WHEN v.column2 THEN NULL ELSE owner END
+  UPDATE runs SET {_SUSPENDED}
   FROM (VALUES {{rows}}) v
-  WHERE id = v.column3 AND owner = v.column4 AND epoch = v.column5
-    AND state IN ('running', 'waiting') AND needs_attention = 0 AND {has_wait("runs")} AND NOT {awaited_end("runs")}
-    AND NOT (v.column2 AND ({arrived("runs")} OR ({earliest("v.column1", next_wake("runs"))} <= v.column6) IS TRUE))
+  WHERE id = v.column3 AND owner = v.column4 AND epoch = v.column5 AND state IN ('running', 'waiting') AND {_MAY_SUSPEND}
 """,
     6,
 )
-"""As `SUSPEND` in `store/sql/runs.py`, which says why."""
 _DISCARD = prefixed(
     f"""
   UPDATE steps SET {DISCARD_OUTCOME}
