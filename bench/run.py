@@ -43,6 +43,7 @@ from bench.schedules import schedules
 from bench.snapshots import snapshots
 from bench.transactions import transactions
 from bench.waking import QUEUES, waking
+from bench.wal import wal
 from bench.web import PAGES, web
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ SECTIONS: Final = (
     "snapshots",
     "messages",
     "fleet",
+    "wal",
     "web",
 )
 _OWN: Final[dict[str, Measure]] = {
@@ -71,6 +73,7 @@ _OWN: Final[dict[str, Measure]] = {
     "messages": messages,
     "snapshots": snapshots,
     "fleet": fleet,
+    "wal": wal,
     "web": web,
 }
 """Sections that compare ours with the bare database or with ourselves."""
@@ -113,6 +116,8 @@ BUDGETS: Final = (
     Budget("open page", None, at_most=10),
     Budget("statements per job", None, at_most=20, database="postgres"),
     Budget("connections of an idle worker", None, at_most=2, database="postgres"),
+    Budget("log of a trivial job", None, at_most=1_900, database="postgres"),
+    Budget("log of a step", None, at_most=450, database="postgres"),
     Budget("retention, 5 ms away", None, at_least=2_000, database="postgres"),
 )
 
