@@ -62,7 +62,7 @@ DEFAULT_URL = "sqlite:///mainspring.db"
 
 
 def url_of(given: str | None) -> str:
-    """The database that is given, else the one that the environment names, else a file in this folder."""
+    """The URL that is given, else `$MAINSPRING_URL`, else a SQLite file in the current folder."""
     if given is None:
         return os.environ.get("MAINSPRING_URL") or DEFAULT_URL
     if not isinstance(given, str) or not given.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -71,7 +71,7 @@ def url_of(given: str | None) -> str:
 
 
 def _checked(engine: Any, url: object) -> UsersEngine:
-    """A user's engine. Whatever is wrong with it is an error at once."""
+    """Check a user's SQLAlchemy engine. Raises `InvalidInput` at once if it cannot be used."""
     from mainspring.store.external.engines import UsersEngine  # noqa: PLC0415  (only where there is one)
 
     if url is not None:
@@ -82,14 +82,13 @@ def _checked(engine: Any, url: object) -> UsersEngine:
 
 
 class App(ClientApi, ByName[Any], Scope):
-    """Holds workflows and steps, and executes them while it is entered: `async with app:` or `with app:`.
+    """Registers workflows and steps, and executes them while it is entered: `async with app:` or `with app:`.
 
-    `url` is the database (default: `$MAINSPRING_URL`, else `sqlite:///mainspring.db`); it is connected to when first used.
-    A function that returns the URL is called at that moment. `engine` is a SQLAlchemy `Engine` or `AsyncEngine` instead: the app
-    connects to its database, and transactions that are given SQLAlchemy's connections or sessions are given those of the engine.
-    `payloads` encodes all values that are stored, such as `mainspring.payloads.Encryption(key)`.
-    `version` names the version of the code (default: a hash of the workflows' sources). `imports` lists modules that register
-    functions and must be imported before a worker starts.
+    `url` is the database (default: `$MAINSPRING_URL`, else `sqlite:///mainspring.db`). The app connects when it is first used; `url`
+    may be a function, which is called at that moment. `engine` is a SQLAlchemy `Engine` or `AsyncEngine` instead: the app connects
+    to its database, and transactions that take SQLAlchemy connections or sessions get those of the engine. `payloads` is a codec for
+    all stored values, such as `mainspring.payloads.Encryption(key)`. `version` names the version of the code (default: a hash of
+    the workflows' sources). `imports` lists modules that register functions; a worker imports them before it starts.
     """
 
     _spelled = "app"
@@ -129,7 +128,7 @@ class App(ClientApi, ByName[Any], Scope):
         survive_forks(self)
 
     def _leave_to_parent(self) -> list[object]:
-        """In a forked process: this app is not entered here, and has not connected yet."""
+        """Reset the app in a forked process: it is not entered and not connected there."""
         left: list[object] = [self._worker, self._portal, self._exits, self._runtime.leave_to_parent()]
         self._worker = self._portal = self._exits = None
         return left
@@ -148,7 +147,7 @@ class App(ClientApi, ByName[Any], Scope):
 
     @property
     def version(self) -> str:
-        """The version that runs begun now will carry."""
+        """The version of the code, recorded with each run that begins now."""
         runtime = self._runtime
         return self._version or runtime.registry.version(runtime.declarations.digest() + runtime.queues.digest())
 
@@ -169,17 +168,17 @@ class App(ClientApi, ByName[Any], Scope):
         note: str | None = None,
         attributes: Mapping[str, Any] | None = None,
     ) -> Declaration:
-        """Declare a schedule: it is in the database, as it stands here, once a worker of this version has started."""
+        """Declare a schedule. A worker of this version stores it when it starts."""
         made = Declaration(schedule, as_call(call), spec, policy, note, attributes or {})
         self._runtime.declarations.add(made.definition())
         return made
 
     def queue(self, name: str, **limits: Unpack[QueueArguments]) -> DeclaredQueue:
-        """Declare a queue: it is in the database once a worker of this version has started.
+        """Declare a queue. A worker of this version stores it when it starts.
 
-        Limits: `concurrency` of runs under way in the whole fleet, `worker_concurrency` in one worker, `rate` of starts; the same
-        of one partition with `partition_` before them. `retry` is how its runs that fail are tried again. What was changed at run
-        time with `app.queues.set` stays, until the code says something new.
+        `concurrency` limits the unfinished runs in the whole fleet, `worker_concurrency` those in one worker, `rate` the starts;
+        `partition_concurrency` and `partition_rate` do so for each partition. `retry` is the retry policy of its runs. A change made at
+        run time with `app.queues.set` stays until the declaration in the code changes.
         """
         return self._runtime.queues.add(name, limits)
 
@@ -196,18 +195,18 @@ class App(ClientApi, ByName[Any], Scope):
     @overload
     def on(self, event: str, fn: Callable[[Any], Any]) -> Callable[[Any], Any]: ...
     def on(self, event: str, fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Have a function called when something happens: `app.on("run.failed", fn)`, "run.*" for all about runs, "*" for all.
+        """Register a listener for events: `app.on("run.failed", fn)`, "run.*" for all events of runs, "*" for all.
 
         Runs: run.started, run.resumed, run.waiting, run.retrying, run.cancelling, run.succeeded, run.failed, run.cancelled. Times of
         schedules: schedule.fired, schedule.skipped, schedule.missed, schedule.dropped, schedule.start_failed. Changes of schedules and
         queues: schedule. or queue. and created, changed, paused, resumed, deleted. Workers: worker.started, worker.paused,
         worker.resumed, worker.lost, worker.died, worker.stopping, worker.stopped.
 
-        The function is given a `RunEvent`, `ScheduleEvent`, `QueueEvent` or `WorkerEvent`, on the loop; it may be a coroutine
-        function. Nothing waits for it, and what it raises is logged. Of a run it is called in the worker that executes it; for runs
-        that end in no worker's hand in one worker that has such a function, within a day, if there is one. Of a time of a schedule:
-        in the worker that decided on it. Of a change: in every worker that has such a function. Each is reported once, or never if
-        the process dies in that moment.
+        The listener is called on the loop with a `RunEvent`, `ScheduleEvent`, `QueueEvent` or `WorkerEvent`, and may be a coroutine
+        function. Runs do not wait for it, and its exceptions are logged. Events of a run are reported in the worker that executes
+        it; the end of an unowned run in one worker with a listener, if there is one within a day. Ticks of a schedule are reported
+        in the worker that decides on them, changes of schedules and queues in every worker with a listener. An event is reported once, or
+        not at all if the process dies at that moment.
         """
         self._runtime.listeners.add(event, fn)
         return fn
@@ -219,10 +218,10 @@ class App(ClientApi, ByName[Any], Scope):
         file: str | Path | None = None,
         items: Iterable[CronItem] | Iterable[ParsedCronItem] | None = None,
     ) -> None:
-        """Bring the entries of a crontab along: exactly one of its text, its file, or items made in code.
+        """Add the entries of a crontab: exactly one of `text`, `file` and `items`.
 
-        Whatever is wrong with it is one error, here or, for tasks that do not exist, when the app is entered. A file is read
-        again when it changes while a worker runs; if it is wrong then, the one that was read before stays in force.
+        All faults of the crontab are one error: raised here, or for unknown tasks when the app is entered. A worker reads a file again
+        when it changes. If the new content is wrong, the old entries stay in force.
         """
         self._runtime.crontab = Crontab(text, file, items)
 
@@ -239,9 +238,9 @@ class App(ClientApi, ByName[Any], Scope):
         blueprint._join(self)  # noqa: SLF001  (its other half)
 
     def instance(self, name: str, obj: T) -> T:
-        """Name an object whose methods are workflows, so that they can be continued after a restart.
+        """Register an object whose methods are workflows, under a name by which stored runs refer to it.
 
-        Runs of its methods are executed by workers that have an object of that name, and wait for one where there is none.
+        Only workers that have an object of that name execute runs of its methods. Until there is one the runs wait.
         """
         self._runtime.instances.add(name, obj)
         if self._worker is not None:
@@ -290,7 +289,7 @@ class App(ClientApi, ByName[Any], Scope):
         await self._leave()
 
     async def _vanish(self) -> None:
-        """Stop as a process that is killed does: nothing is handed back. For tests of what happens then."""
+        """Stop without releasing anything, as a killed process does. For tests."""
         worker, self._worker, self._exits = self._worker, None, None
         if worker is not None:
             await worker.vanish()
@@ -318,20 +317,20 @@ class App(ClientApi, ByName[Any], Scope):
             portal.close()
 
     def close(self) -> None:
-        """Disconnect an app that was used without being entered."""
+        """Close the connections of an app that was used without being entered."""
         self._runtime.disconnect()
 
     def pause(self) -> None:
-        """Begin nothing more in this process, not even what is started in it; runs that it owns go on."""
+        """Stop claiming and beginning runs in this process, also those that it starts. Its present runs continue."""
         self._require_worker().pause(paused=True)
 
     def resume(self) -> None:
-        """Claim again."""
+        """Claim and begin runs in this process again, after `pause`."""
         self._require_worker().pause(paused=False)
 
     @dual
     def drain(self, /) -> Coroutine[Any, Any, None]:
-        """Wait until this worker has worked off what is due. What is due later, waits for a limit or was begun by others stays."""
+        """Wait until this worker has executed the runs that are due now. It does not wait for runs that are due later, held by a limit, or owned by other workers."""
         return self._require_worker().drained()
 
     def _require_worker(self) -> Worker:
@@ -341,8 +340,8 @@ class App(ClientApi, ByName[Any], Scope):
 
     # -- runs ----------------------------------------------------------------------------------------------------------
     def handle(self, run_id: str) -> Handle[Any]:
-        """A handle for a run by its id. Whether there is one is found out when something is asked of it.
+        """Return a handle for a run by its id. An unknown id raises `NotFound` when the handle is used.
 
-        Its result is decoded as the run's own function says, if this app has it; `checkout.handle(run_id)` also has its type.
+        Its result is decoded by the run's own function, if this app has it; `checkout.handle(run_id)` is typed as well.
         """
         return Handle(self._runtime, check_name("the id of a run", run_id), None)

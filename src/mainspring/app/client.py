@@ -1,4 +1,4 @@
-"""The app's runs from another process, without its code: start by name, wait, talk, see and stop."""
+"""A client for an app's database, for processes without the app's code."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class Client(ClientApi, ByName[JSON]):
-    """Everything that can be asked of an app's runs, without the app's code. Nothing is executed here.
+    """Starts, sends to, lists and stops the runs of an app, without the app's code. A client executes nothing.
 
-    A client knows no types: results are plain JSON, so that a Decimal is a string, and a dataclass a dict. In a process that has
-    the app, `checkout.handle(run_id)` gives the values themselves.
+    A client knows no types: results are plain JSON, so a Decimal is a string, and a dataclass a dict. In a process that has the app,
+    `checkout.handle(run_id)` returns decoded values.
 
     `url` is the database (default: `$MAINSPRING_URL`, else `sqlite:///mainspring.db`). Close it, or use it as `with Client(url)`
     or `async with Client(url)`. `payloads` is the codec that the app encodes its values with: without it they are shown as "encrypted".
@@ -52,15 +52,15 @@ class Client(ClientApi, ByName[JSON]):
 
     @property
     def runs(self) -> RunVerbs[JSON]:
-        """Seeing and stopping runs."""
+        """Verbs on runs: list, get, cancel, retry, fork and the rest."""
         return RunVerbs(self._runtime)
 
     def handle(self, run_id: str) -> Handle[JSON]:
-        """A handle for a run by its id. Whether there is one is found out when something is asked of it."""
+        """Return a handle for a run by its id. An unknown id raises `NotFound` when the handle is used."""
         return Handle(self._runtime, check_name("the id of a run", run_id), None)
 
     def close(self) -> None:
-        """Disconnect."""
+        """Close the connections."""
         self._runtime.disconnect()
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""What apps and clients have in common: seeing runs, starting them, and sending to them, also inside a user's transaction."""
+"""The verbs that apps and clients share: starting, sending, waiting and listing, also inside a user's transaction."""
 
 from __future__ import annotations
 
@@ -47,66 +47,68 @@ class ClientApi:
 
     @property
     def runs(self) -> RunVerbs[Any]:
-        """Seeing and stopping runs."""
+        """Verbs on runs: list, get, cancel, retry, fork and the rest."""
         return RunVerbs(self._runtime)
 
     @property
     def versions(self) -> VersionVerbs:
-        """Seeing versions of the app, and helping runs that no worker can continue."""
+        """Verbs on versions of the app and on patches."""
         return VersionVerbs(self._runtime)
 
     @property
     def workers(self) -> WorkerVerbs:
-        """Seeing the fleet."""
+        """The workers of the fleet."""
         return WorkerVerbs(self._runtime)
 
     @property
     def queues(self) -> QueueVerbs:
-        """Seeing and steering queues."""
+        """Verbs on queues: list, describe, set, pause, resume, delete."""
         return QueueVerbs(self._runtime)
 
     @property
     def scheduled_functions(self) -> FunctionVerbs:
-        """What was scheduled with run_after and run_at: get, list, cancel_all."""
+        """The functions that were scheduled with `run_after` and `run_at`: get, list, cancel_all."""
         return FunctionVerbs(self._runtime)
 
     # -- starting ------------------------------------------------------------------------------------------------------
     @dual
     def start_many(self, /, calls: Iterable[Call[R]]) -> Coroutine[Any, Any, list[Handle[R]]]:
-        """Start many runs in one commit: `app.start_many(enrich.bind(item) for item in items)`."""
+        """Start many runs in one commit: `app.start_many(enrich.bind(item) for item in items)`. Returns their handles."""
         return start_all(self._runtime, [as_call(call) for call in check_several("what start_many takes", calls)])
 
     @dual
     def run_after(self, /, delay: Duration, call: Call[R]) -> Coroutine[Any, Any, Handle[R]]:
-        """Schedule a function to run after a delay; 0 is as soon as this commits. Inside a transaction it is part of it."""
+        """Schedule a call after a delay: `await app.run_after("30d", archive.bind(7))`. 0: as soon as this commits.
+
+        Inside a transaction it is part of the transaction.
+        """
         length = delay_of(delay)
         return run_later(self._runtime, as_call(call), lambda now: now + length)
 
     @dual
     def run_at(self, /, when: Moment, call: Call[R]) -> Coroutine[Any, Any, Handle[R]]:
-        """Schedule a function to run at a time: an aware datetime, or seconds since 1970. The past means at once."""
+        """Schedule a call at a time: an aware datetime, or seconds since 1970. A time in the past means at once."""
         time = time_of(when, self._runtime.clock.now())
         return run_later(self._runtime, as_call(call), lambda _: time)
 
     def joined(self, connection: Any) -> JoinedBlock:
-        """Make every verb inside the block part of the transaction that is open on `connection`.
+        """Make every verb inside the block part of the transaction that is open on `connection`. You commit it or roll it back.
 
-        A sqlite3 or psycopg connection (also an asynchronous one), or a SQLAlchemy Connection or Session (also asynchronous
-        ones). Committing stays yours.
+        `connection` is a sqlite3, aiosqlite or psycopg connection, or a SQLAlchemy Connection or Session, also the asynchronous ones.
         """
         return JoinedBlock(self._runtime, connection)
 
     # -- waiting -------------------------------------------------------------------------------------------------------
     @dual
     def gather(self, /, *handles: Handle[R]) -> Coroutine[Any, Any, list[R]]:
-        """The results of runs, in the order of the handles. The first exception is raised; the other runs go on."""
+        """Wait for runs, and return their results in the order of the handles. Raises the first exception; the other runs continue."""
         _check_handles("gather", handles)
         runs = [(handle.id, handle._codec) for handle in handles]  # noqa: SLF001  (its other half)
         return current_caller(self._runtime).results(runs)
 
     @dual
     def first(self, /, *handles: Handle[R]) -> Coroutine[Any, Any, Handle[R]]:
-        """The handle of the run that ends first, however it ends. The others go on."""
+        """Wait for the first run to end, in any way, and return its handle. The other runs continue."""
         if not handles:
             raise InvalidInput("first takes the handles of at least one run")
         _check_handles("first", handles)
@@ -118,33 +120,36 @@ class ClientApi:
     def send(
         self, /, run_id: str, topic: Topic[T] | str, message: T, *, key: str | None = None
     ) -> Coroutine[Any, Any, None]:
-        """Send a message to a run; it is stored, and received once. With a `key`, a second one with that key is not sent."""
+        """Send a message to a run, which receives it once. A second message with the same `key` is not stored.
+
+        Raises `NotFound` for an unknown run.
+        """
         label, _ = named(topic, "topic")
         return verbs.send(self._runtime, [Message(run_id, topic, message, key=key)], label)
 
     @dual
     def send_many(self, /, messages: Iterable[Message]) -> Coroutine[Any, Any, None]:
-        """Send messages, all of them or none: `app.send_many([Message(run_id, topic, value), …])`."""
+        """Send messages in one commit, all or none: `app.send_many([Message(run_id, topic, value), …])`."""
         return verbs.send(self._runtime, check_several("what send_many takes", messages), "send_many")
 
     @property
     def get_event(self) -> GetEvent:
-        """The value of an event of a run: `await app.get_event(run_id, key, timeout=…)`."""
+        """Wait for the value of an event of a run: `await app.get_event(run_id, key, timeout=…)`."""
         return GetEvent(self)
 
     @dual
     def get_events(self, /, run_id: str) -> Coroutine[Any, Any, dict[str, Any]]:
-        """All events of a run, by key."""
+        """The present values of all events of a run, by key."""
         return verbs.get_events(self._runtime, run_id)
 
     @property
     def read_stream(self) -> ReadStream:
-        """The values of a stream of a run: `async for value in app.read_stream(run_id, key):`."""
+        """Read a stream of a run, until it is closed or the run ends: `async for value in app.read_stream(run_id, key):`."""
         return ReadStream(self)
 
     @property
     def ask(self) -> Ask:
-        """Ask a run something and wait for its answer: `await app.ask(run_id, question, value, timeout=…)`."""
+        """Ask a run a question and wait for the answer: `await app.ask(run_id, question, value, timeout=…)`."""
         return Ask(self)
 
 
@@ -155,5 +160,5 @@ def _check_handles(verb: str, handles: Sequence[object]) -> None:
 
 
 def runtime_of(app: ClientApi) -> Runtime:
-    """What stands behind an app or client, for the other parts of the library."""
+    """The runtime of an app or client, for other parts of the library."""
     return app._runtime  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]

@@ -26,7 +26,7 @@ R = TypeVar("R")
 
 
 class _Unknown:
-    """Stands in for the signature of a function whose code is elsewhere: the worker finds out whether arguments fit."""
+    """The signature of a function whose code this process does not have. The worker checks the arguments."""
 
     result = PLAIN_JSON
 
@@ -44,14 +44,14 @@ class Starter(Generic[R]):
         self._options = options
 
     def bind(self, name: str, /, *args: Any, **kwargs: Any) -> Call[R]:
-        """A call of a function by its name, as a value: for a schedule, for example."""
+        """Return a call of a function by its name as a value, for a schedule for example."""
         if not check_name("the name of a function, which comes first,", name).strip():
             raise InvalidInput(f"the name of a workflow comes first, not {name!r}")
         return Call(self._runtime, _function(self._runtime, name), args, kwargs, self._options)
 
     @dual
     def start(self, name: str, /, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Handle[R]]:
-        """Start a function by its name. A client knows no names: if no worker knows it, the run waits, visibly, until one does."""
+        """Start a function by its name. A client cannot check the name: if no worker knows the function, the run waits until one does."""
         return start_one(self._runtime, self.bind(name, *args, **kwargs))
 
 
@@ -74,14 +74,14 @@ class ByName(Generic[R]):
         raise NotImplementedError
 
     def options(self, **given: Unpack[OptionArguments]) -> Starter[R]:
-        """How runs are to be started."""
+        """Return a starter with options: `client.options(queue="slow").start("checkout", order)`."""
         return Starter(self._runtime, Options().with_(given))
 
     def bind(self, name: str, /, *args: Any, **kwargs: Any) -> Call[R]:
-        """A call of a function by its name: `client.schedules.create("nightly", client.bind("report", "eu"), spec)`."""
+        """Return a call of a function by its name: `client.schedules.create("nightly", client.bind("report", "eu"), spec)`."""
         return self.options().bind(name, *args, **kwargs)
 
     @dual
     def start(self, name: str, /, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Handle[R]]:
-        """Start a function by its name; inside a run as a child of it, like `fn.start`."""
+        """Start a function by its name. Inside a run the new run is a child, as with `fn.start`."""
         return start_one(self._runtime, self.bind(name, *args, **kwargs))

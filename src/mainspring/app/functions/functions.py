@@ -1,4 +1,4 @@
-"""What the decorators make of a user's function: it can be called, started, bound and given options, in both colours."""
+"""Registered functions: they can be called, started, bound and given options, from coroutines and from blocking code."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ R_co = TypeVar("R_co", covariant=True)
 S = TypeVar("S")
 
 _UNCHANGING: frozenset[type] = frozenset({str, int, float, bool, bytes, NoneType})
-"""Arguments that are the same when a call is started as when it was bound."""
+"""Types of arguments that cannot change between `bind` and `start`."""
 
 
 class Call(Invocation, Generic[R_co], frozen=True):
-    """A call that has not been made: a function with its arguments and options, checked. Start it, or hand it to a schedule."""
+    """A function with its arguments and options, checked and not called yet. Start it, or give it to a schedule."""
 
     @property
     def _runtime(self) -> Runtime:
@@ -51,7 +51,7 @@ class Call(Invocation, Generic[R_co], frozen=True):
 
     @dual
     def start(self, /) -> Coroutine[Any, Any, Handle[R_co]]:
-        """Start it in the background and get a handle."""
+        """Start the function in the background. Returns a handle when the run is stored."""
         return start_one(self.runtime, self)
 
 
@@ -71,7 +71,7 @@ def start_one(runtime: Runtime, call: Call[R]) -> Coroutine[Any, Any, Handle[R]]
 
 
 class _Fn(Generic[P, R]):
-    """What functions of both colours have."""
+    """The part that `AsyncFn` and `SyncFn` share."""
 
     def __init__(self, home: Home, function: Function, options: Options = Options(), receiver: Any = None) -> None:  # noqa: B008
         self._home = home
@@ -82,7 +82,7 @@ class _Fn(Generic[P, R]):
 
     @property
     def _runtime(self) -> Runtime:
-        """Inside a run that of the process which executes it; otherwise that of the app."""
+        """The runtime to use: inside a run that of the executing process, otherwise that of the app."""
         return runtime_here(self._home)
 
     @property
@@ -91,7 +91,7 @@ class _Fn(Generic[P, R]):
 
     @property
     def name(self) -> str:
-        """The name it is registered under."""
+        """The name under which the function is registered."""
         return self._function.name
 
     def __repr__(self) -> str:
@@ -105,25 +105,25 @@ class _Fn(Generic[P, R]):
         return Call(runtime, runtime.registry.known(self._function), self._all(args), kwargs, self._options)
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
-        """The call as a value. The arguments are checked now."""
+        """Return the call as a value, to be started later. The arguments are checked now."""
         call = self._call(args, kwargs)
         text = call.encode()
         if _UNCHANGING.issuperset(map(type, args)) and _UNCHANGING.issuperset(map(type, kwargs.values())):
-            force_setattr(call, "text", text)  # others may change until it is started, and are then encoded again
+            force_setattr(call, "text", text)  # other arguments may change until the start, and are encoded again then
         return call
 
     @dual
     def start(self, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Handle[R]]:
-        """Start it in the background and get a handle."""
+        """Start the function in the background. Returns a handle when the run is stored."""
         call = self._call(args, kwargs)
         return start_one(call.runtime, call)
 
     def handle(self, run_id: str) -> Handle[R]:
-        """A handle for a run of this function by its id. Whether there is one is found out when something is asked of it."""
+        """Return a typed handle for a run of this function by its id. An unknown id raises `NotFound` when the handle is used."""
         return Handle(self._runtime, check_name("the id of a run", run_id), self._function.codec.result)
 
     def options(self, **given: Unpack[OptionArguments]) -> Self:
-        """The same function, to run with these options."""
+        """Return the same function with options: `fn.options(queue="slow")(x)`, `.start(x)`, `.bind(x)`."""
         return self._copy(options=self._options.with_(given))
 
     def _copy(self, *, options: Options | None = None, receiver: Any = None) -> Self:
@@ -155,7 +155,7 @@ class AsyncFn(_Fn[P, R]):
         return caller.call(self._function, self._all(args), kwargs, self._options)
 
     def sync(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call it from blocking code and wait for the result."""
+        """Call the function from blocking code, and wait for its result."""
         caller = caller_of_function(self._home)
         found: R = caller.call_blocking(self._function, self._all(args), kwargs, self._options)
         return found
@@ -179,7 +179,7 @@ class SyncFn(_Fn[P, R]):
         return found
 
     def aio(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
-        """Call it from a coroutine: it works on a thread of the app's pool meanwhile."""
+        """Call the function from a coroutine. It executes on a thread of the app's pool."""
         caller = caller_of_function(self._home)
         return caller.call(self._function, self._all(args), kwargs, self._options)
 
@@ -194,7 +194,7 @@ class SyncFn(_Fn[P, R]):
 
 
 def as_call(value: object) -> Call[Any]:
-    """The call, or an error that says how to make one."""
+    """Return the call. Raises `InvalidInput`, with the line to write instead, if the value is no call."""
     if isinstance(value, Call):
         call: Call[Any] = value  # pyright: ignore[reportUnknownVariableType]
         return call

@@ -47,7 +47,7 @@ class Instances:
         return self._by_name[name]
 
     def methods(self) -> dict[str, list[str]]:
-        """The functions that need an instance, each with the names there are. Names belong to the app, not to a class."""
+        """By function that needs an instance: the names of the instances. Names belong to the app, not to a class."""
         names = sorted(self._by_name)
         return {each.name: names for each in self._registry if each.bound is Bound.INSTANCE}
 

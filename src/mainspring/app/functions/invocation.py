@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Invocation(Struct, frozen=True):
-    """A call that has not been made."""
+    """A function with its arguments and options, not called yet."""
 
     runtime: Runtime
     function: Function
@@ -41,7 +41,7 @@ class Invocation(Struct, frozen=True):
         return self.function.name
 
     def encode(self) -> str:
-        """The arguments as stored. Whatever is wrong with them, or with the options, is an error now."""
+        """Encode the arguments for the store. Raises an error for wrong arguments and options."""
         if self.text:
             return self.text
         function, options, args = self.function, self.options, self.args
@@ -60,7 +60,7 @@ class Invocation(Struct, frozen=True):
         return check_size(text, (args, self.kwargs), limit, f"the arguments of {function.name!r}")
 
     def check_app(self, runtime: Runtime) -> None:
-        """Raise `UnknownFunction` if the function is another app's. A call by name has no code here, and cannot be checked."""
+        """Raise `UnknownFunction` if the function belongs to another app. A call by name cannot be checked."""
         if self.function.source:
             runtime.registry.get(self.name)
 
@@ -68,7 +68,7 @@ class Invocation(Struct, frozen=True):
 def new_runs(
     runtime: Runtime, calls: Sequence[Invocation], texts: Sequence[str], ids: Sequence[str | None], ex: Execution | None
 ) -> list[NewRun]:
-    """The rows of runs to be started together, by a run or from outside: requested at one moment, in this order."""
+    """Make the rows of runs that are started together, by a run or from outside: with one time of creation, in this order."""
     now = runtime.clock.now()
     runs = [_new_run(runtime, call, text, now, ex) for call, text in zip(calls, texts, strict=True)]
     for run, run_id, uid in zip(runs, ids, runtime.ids.many(len(runs)), strict=True):
@@ -121,7 +121,7 @@ def later_run(
     *,
     time: Callable[[int], int],
 ) -> NewRun:
-    """The row of a scheduled function. It has no parent: it runs whatever becomes of the run that scheduled it."""
+    """Make the row of a scheduled function. It has no parent, so it does not depend on the run that scheduled it."""
     now = runtime.clock.now()
     when = time(now)
     (new,) = new_runs(runtime, [call], [text], [run_id], None)
@@ -133,7 +133,7 @@ def later_run(
 
 
 def _attributes(runtime: Runtime, options: Options, parent: Execution | None) -> str:
-    """The attributes of a run, with those that it carries from where it is started. A child belongs to its parent, and to its user."""
+    """The attributes of a run, with those that it inherits from its caller. A child has the user of its parent."""
     own = options.attributes or "{}"
     carried: dict[str, Any] = {}
     if parent is None:
@@ -147,7 +147,7 @@ def _attributes(runtime: Runtime, options: Options, parent: Execution | None) ->
 
 
 def _own_retry(function: Function) -> str | None:
-    """How runs of a workflow are tried again, if it says so."""
+    """The retry policy of a workflow for its runs, if it has one."""
     return (
         stored(function.retry, of_function=True)
         if function.kind == "workflow" and function.retry.attempts > 1

@@ -1,4 +1,4 @@
-"""How a call is to run: everything that `fn.options(…)` takes, checked when it is given."""
+"""The options of a call (`fn.options(…)`), checked when they are given."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ KEY_MODES = tuple(mode.value for mode in KeyMode if mode is not KeyMode.DEBOUNCE
 
 @dataclass(frozen=True, slots=True)
 class Debounce:
-    """Put a run off until its key has been quiet for `wait`: of all calls with that key the last one's input is used, once.
+    """Delay a run until no call with its key has come for `wait`. The calls share one run, with the input of the last call.
 
-    Each call begins the wait anew, but no call is put off for longer than `max_wait` after the first.
+    Each call restarts the wait; `max_wait` limits the delay after the first call.
     """
 
     key: str
@@ -49,7 +49,7 @@ class Debounce:
 
 
 class OptionArguments(TypedDict, total=False):
-    """What `options(…)` takes."""
+    """The keyword arguments of `options(…)`."""
 
     id: str
     timeout: Duration | None
@@ -72,7 +72,7 @@ _KNOWN = frozenset(OptionArguments.__annotations__)
 
 
 class Options(msgspec.Struct, frozen=True):
-    """Options as they are kept: checked, times in microseconds."""
+    """Checked options, with times in microseconds."""
 
     id: str | None = None
     timeout: int | None = None
@@ -90,15 +90,15 @@ class Options(msgspec.Struct, frozen=True):
     debounce: Debounce | None = None
     retry: str | None = None
     user: str | None = None
-    """For whom it runs: its attribute `user`."""
+    """The user of the run, stored as its attribute `user`."""
 
     @property
     def parentless(self) -> bool:
-        """Whether a run that is started in a run is no child of it. A debounced run may be shared, and so belongs to no run."""
+        """Whether a run that is started in a run is no child of it. A debounced run may be shared by several runs."""
         return self.detached or self.debounce is not None
 
     def with_(self, given: OptionArguments) -> Options:
-        """These options with others on top."""
+        """Return these options with others on top."""
         if not _KNOWN.issuperset(given):
             unknown = given.keys() - _KNOWN
             known = ", ".join(sorted(_KNOWN))

@@ -1,4 +1,4 @@
-"""Where functions are registered: an app, or a blueprint that becomes part of one."""
+"""Registering functions: on an app, or on a blueprint that an app includes."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ R = TypeVar("R")
 T = TypeVar("T")
 F = TypeVar("F")
 G = TypeVar("G")
-"""What a transaction is given."""
+"""The type of the first parameter of a transaction."""
 
 
 class Decorator(Protocol):
-    """What a decorator with options is: it keeps the function's parameters and result."""
+    """The type of a decorator with options. It keeps the parameters and the result of the function."""
 
     @overload
     def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncFn[P, R]: ...  # type: ignore[overload-overlap]
@@ -47,7 +47,7 @@ class Decorator(Protocol):
 
 
 class BatchDecorator(Protocol):
-    """The same for a batch function: it is written for a list of inputs, and called with one."""
+    """The decorator of a batch function, which is written for a list of inputs and called with one."""
 
     @overload
     def __call__(self, fn: Callable[[list[T]], Coroutine[Any, Any, Sequence[R | Exception]]], /) -> AsyncFn[[T], R]: ...
@@ -56,7 +56,7 @@ class BatchDecorator(Protocol):
 
 
 class TransactionDecorator(Protocol):
-    """The same for a transaction, whose first parameter is filled by the library."""
+    """The decorator of a transaction, whose first argument the library passes."""
 
     @overload
     def __call__(self, fn: Callable[Concatenate[G, P], Coroutine[Any, Any, R]], /) -> AsyncFn[P, R]: ...  # type: ignore[overload-overlap]
@@ -73,7 +73,7 @@ class Scope(Hooks):
 
     @property
     def _runtime(self) -> Runtime:
-        """What executes the functions registered here."""
+        """The runtime that executes the functions registered here."""
         raise NotImplementedError
 
     @property
@@ -122,12 +122,12 @@ class Scope(Hooks):
         keep_last: int | None = None,
         max_recoveries: int | None = None,
     ) -> Any:
-        """Register a durable function: it survives any crash, and no recorded step of it is executed again.
+        """Register a workflow: a durable function whose recorded steps are not executed again after a crash.
 
-        `queue` is where its runs wait, unless `options(queue=…)` says otherwise. `retry` says how often a run that fails is tried
-        again, and how soon; it goes on from what it has achieved. `retention` says how long its ended runs are kept,
-        instead of the settings; "forever" is possible. `keep_last` is how many of them are kept, the latest. `max_recoveries` is how
-        often a run may lose its worker before it fails. Both stand instead of the settings.
+        `queue` is the queue of its runs, unless `options(queue=…)` names another. `retry` is the retry policy of runs that fail; a retry
+        keeps the recorded steps. `timeout` limits a run from its first claim to its end. `retention` is how long ended runs are kept
+        ("forever" is possible), `keep_last` how many of the latest, `max_recoveries` how often a run may lose its worker before it
+        fails; each overrides the setting.
         """
         place = None if queue is None else check_queue_name(getattr(queue, "name", queue))
 
@@ -185,14 +185,14 @@ class Scope(Hooks):
         interruptible: bool = False,
         batch: int | None = None,
     ) -> Any:
-        """Register a step: a call inside a workflow whose outcome is recorded once. Elsewhere it is a plain function.
+        """Register a step: a call inside a workflow whose outcome is recorded once. Outside workflows it is a plain function.
 
-        `retry` and `timeout` (of each attempt) say how hard to try. `interruptible` lets a cancelled run stop an `async def` step
-        in the middle; otherwise a step in flight is let finish.
+        `retry` is the retry policy, `timeout` the limit of each attempt. `interruptible`: cancelling the run cancels an `async def` step
+        while it executes; other steps finish first.
 
-        `batch` is for a function that takes a list of inputs, at most so many, and returns a list with an outcome for each: a value, or
-        an exception. It is called and started with one input, and gets those that are ready at the same time in one call; each
-        is a step or run of its own.
+        `batch` is for a function that takes a list of up to that many inputs and returns a list with one outcome for each, a value or
+        an exception. Callers pass one input; the inputs that are ready at the same time are one call. Each is a step or run of
+        its own.
         """
 
         def decorate(fn: Any) -> Any:
@@ -222,10 +222,10 @@ class Scope(Hooks):
         id: str | None = None,  # noqa: A002
         note: str | None = None,
     ) -> Callable[[F], F]:
-        """Start the workflow below by the clock: `@app.scheduled("*/30 * * * * *")`, seconds first if there are six fields.
+        """Schedule the decorated workflow: `@app.scheduled("*/30 * * * * *")`, with seconds first if there are six fields.
 
-        It is called with (scheduled_at, started_at), or without arguments, or with `args`. By default each time gets exactly
-        one run, also those that came up while nothing was running; mode "exactly_once_per_interval_when_active" makes up for none.
+        The workflow is called with (scheduled_at, started_at), without arguments, or with `args`. By default each time starts exactly
+        one run, and times that passed without a worker are caught up; mode "exactly_once_per_interval_when_active" catches up none.
         """
         if callable(when) or isinstance(when, (classmethod, staticmethod)):
             raise InvalidInput('@app.scheduled takes a time: write @app.scheduled("0 2 * * *") above the function')
@@ -277,16 +277,16 @@ class Scope(Hooks):
         database: Any = None,
         within: Callable[[], AbstractContextManager[Any]] | None = None,
     ) -> Any:
-        """Register a transaction: a step whose outcome commits together with what its function writes, exactly once.
+        """Register a transaction: a step whose outcome commits together with the rows that its function writes, exactly once.
 
-        The annotation of its first parameter says what it is given: `Tx`, `sqlite3.Connection`, `psycopg.Connection` (or
-        `AsyncConnection`, for `async def`), or a SQLAlchemy `Connection` or `Session`. What is started, scheduled or cancelled
-        inside is part of the transaction. `isolation` is "read committed", "repeatable read" or "serializable". `database` is
-        where your tables are, if not in the app's own database: a URL, or a SQLAlchemy engine.
+        The annotation of its first parameter decides what the library passes: `Tx`, `sqlite3.Connection`, `psycopg.Connection` (or
+        `AsyncConnection`, for `async def`), or a SQLAlchemy `Connection` or `Session`. Runs that it starts, schedules or cancels are
+        part of the transaction. `isolation` is "read committed", "repeatable read" or "serializable". `database` is the database of
+        your tables, if that is not the app's: a URL, or a SQLAlchemy engine.
 
-        `within` is for code that has its own way to a connection, such as an ORM: a function that returns a context manager. Entered,
-        it opens a transaction on a connection to the app's database and yields that connection; left, it commits, or rolls back
-        after an exception. The function is given nothing then: its first parameter is an argument like the others.
+        `within` is for code that manages connections itself, such as an ORM: a function that returns a context manager. It opens a
+        transaction on a connection to the app's database, yields that connection, and commits at the end, or rolls back after an
+        exception. The library passes no first argument then.
         """
         place = None if database is None else self._place(database)
 
@@ -309,7 +309,7 @@ class Scope(Hooks):
     @overload
     def resource(self, open_: Callable[[], Generator[T]], /) -> Resource[T]: ...
     def resource(self, open_: Any, /) -> Any:
-        """Register a generator that yields something steps need, such as a client; it is opened once per worker."""
+        """Register a generator that yields a resource of steps, such as an HTTP client. A worker opens it once, and closes it when it stops."""
         made: Resource[Any] = Resource(open_)
         self._resources.append(made)
         return made
@@ -330,7 +330,7 @@ class Scope(Hooks):
 
 
 class Blueprint(Scope):
-    """Functions of one module, for an app to include: their names begin with the blueprint's."""
+    """Functions of one module, for an app to include. Their names begin with the name of the blueprint."""
 
     def __init__(self, name: str) -> None:
         super().__init__()

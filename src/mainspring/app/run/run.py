@@ -1,4 +1,4 @@
-"""`run`: the run that is being executed, seen from its own code. Needs no app, so it can be imported anywhere."""
+"""`run`: the current run, for the code that it executes. Needs no app, so any module can import it."""
 
 from __future__ import annotations
 
@@ -141,7 +141,10 @@ class AdHocStep(OverloadedVerb):
 
 
 class Receive(OverloadedVerb):
-    """The next message of a topic, each once, in order: `await run.receive(topic, timeout=…)`. None when the time is over."""
+    """Wait for the next message of a topic: `await run.receive(topic, timeout=…)`. Returns None when the timeout is over.
+
+    Each message is received once, in the order in which they were sent.
+    """
 
     __slots__ = ()
     _name = "receive"
@@ -178,7 +181,7 @@ def _receipt(branch: Branch, topic: Topic[Any] | str, timeout: Duration | None) 
 
 
 class CurrentRun:
-    """The run whose code is executing. Outside runs everything here is a `NotInRun` error."""
+    """The run whose code is executing. Outside a run every attribute and method raises `NotInRun`."""
 
     _spelled = "run"
 
@@ -197,40 +200,40 @@ class CurrentRun:
 
     @property
     def receive(self) -> Receive:
-        """The next message of a topic; None when the time is over: `await run.receive(topic, timeout=…)`."""
+        """Wait for the next message of a topic: `await run.receive(topic, timeout=…)`. Returns None when the timeout is over."""
         return Receive(self)
 
     @dual
     def set_event(self, /, key: Event[T] | str, value: T) -> Coroutine[Any, Any, None]:
-        """Set a named value that every process can read, also after the end; the last one counts."""
+        """Set a named value that every process can read with `get_event`, also after the end of the run. The last value counts."""
         name, codec = named(key, "event")
         return _publish("set_event", "events", name, _text(name, codec, value))
 
     @dual
     def write_stream(self, /, key: Stream[T] | str, value: T) -> Coroutine[Any, Any, None]:
-        """Add a value to a stream that every process can read."""
+        """Append a value to a stream that every process can read with `read_stream`."""
         name, codec = named(key, "stream")
         return _publish("write_stream", "streams", name, _text(name, codec, value))
 
     @dual
     def close_stream(self, /, key: Stream[Any] | str) -> Coroutine[Any, Any, None]:
-        """Let the readers of a stream come to their end."""
+        """Close a stream: its readers end after the last value."""
         return _publish("close_stream", "streams", named(key, "stream")[0], None)
 
     answer = Answer()
-    """Answer a question from now on, for as long as the run lasts."""
+    """Register a handler for a question, until the run ends: `@run.answer("status")`."""
 
     # -- plain ---------------------------------------------------------------------------------------------------------
     @property
     def id(self) -> str:
-        """The run's id."""
+        """The id of the run."""
         return _execution().id
 
     @property
     def attempt(self) -> int:
-        """Inside a step: the number of this attempt of the step, from 1. In a workflow: that of this attempt of the run.
+        """The number of the present attempt, from 1: of the step inside a step, of the run in a workflow.
 
-        In a step that is a run of its own, attempts of both are counted together.
+        In a step that is a run of its own, the attempts of both are counted together.
         """
         return here().attempt
 
@@ -241,43 +244,47 @@ class CurrentRun:
 
     @property
     def deadline(self) -> datetime | None:
-        """When the run is out of time."""
+        """The time at which the run times out, by its own timeout or its parent's. None: never."""
         deadline = _execution().run.deadline
         return None if deadline is None else to_datetime(deadline)
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """What the run was tagged with when it was started."""
+        """The attributes of the run (`options(attributes=…)`)."""
         found: dict[str, Any] = json.loads(_execution().run.attributes)
         return found
 
     @property
     def user(self) -> str | None:
-        """For whom the run is executed: the `options(user=…)` of its start, or those of its parent; None without."""
+        """The user of the run: `options(user=…)` of its start, or the user of its parent. None: there is none."""
         return user_of(_execution().run.attributes)
 
     @property
     def tick(self) -> RunTick | None:
-        """The tick of the schedule that started the run, with what there was to know at that moment; None if none did."""
+        """The tick of the schedule that started the run, with the schedule's last result and failure. None: no schedule started it."""
         ex = _execution()
         return tick_of(ex.run, ex.function.codec.result)
 
     @property
     def step_key(self) -> str:
-        """The same in every attempt and after every crash, and nowhere else: an idempotency key for outside services."""
+        """An idempotency key for outside services: the same in every attempt of this step and after a crash, unique to the step."""
         where = here()
         return f"{where.execution.run.uid}-{where.last_position()}"
 
     def patched(self, name: str) -> bool:
-        """Whether to take the path that a change of the workflow has made: True in new runs, False in those that have been past
-        here before the change. The answer is the same in every replay, and everywhere in the run.
+        """Whether the run takes the path of a patch: True in new runs, False in runs that were past this point before the patch.
+
+        The answer is the same in every replay, and everywhere in the run.
         """
         if not isinstance(name, str) or not name.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidInput(f"run.patched takes the name of a change, not {name!r}")
         return current_branch("patched").execution.patched(name)
 
     def undo(self) -> Undo:
-        """A block with compensations: `async with run.undo() as undo:` … `undo.push(refund.bind(receipt))`."""
+        """Open a block with compensations: `async with run.undo() as undo:` … `undo.push(refund.bind(receipt))`.
+
+        The pushed compensations are executed, last first, if the block fails or the run is cancelled or times out inside it.
+        """
         return Undo()
 
     def now(self) -> datetime:
@@ -285,11 +292,11 @@ class CurrentRun:
         return to_datetime(_execution().last_time)
 
     def random(self) -> random.Random:
-        """A random generator that gives the same numbers in every replay."""
+        """Return a random generator that gives the same numbers in every replay."""
         return random.Random(self._draw("random"))
 
     def uuid(self) -> uuid.UUID:
-        """A UUID that is the same in every replay."""
+        """Return a UUID that is the same in every replay."""
         return uuid.UUID(int=random.Random(self._draw("uuid")).getrandbits(128), version=4)
 
     def _draw(self, what: str) -> str:
@@ -299,14 +306,14 @@ class CurrentRun:
     # -- waiting -------------------------------------------------------------------------------------------------------
     @dual
     def sleep(self, /, duration: Duration) -> Coroutine[Any, Any, None]:
-        """Wait for a duration. The time to wake is recorded, so restarts neither shorten nor lengthen it."""
+        """Wait for a duration. The time of waking is recorded, so a restart neither shortens nor lengthens the wait."""
         length = micros(duration)
         branch = current_branch("sleep")
         return _sleep(branch, branch.execution.engine.clock.now() + length)
 
     @dual
     def continue_as(self, /, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, NoReturn]:
-        """Begin anew with other arguments, under the same id, with nothing recorded: for workflows that never end."""
+        """Restart the workflow with other arguments, under the same id and with an empty record. For endless workflows."""
         branch = current_branch("continue_as")
         ex = branch.execution
         if ex.scopes:
@@ -328,7 +335,7 @@ class CurrentRun:
         return _sleep(current_branch("sleep_until"), moment(when))
 
     def timeout(self, duration: Duration) -> DurableTimeout:
-        """`async with run.timeout("10m"):` raises TimeoutError in the block when that much time is over, restarts or not."""
+        """Limit a block: `async with run.timeout("10m"):` raises TimeoutError in it. Durable: a restart does not extend the limit."""
         length = micros(duration)
         branch = current_branch("timeout")
         if not branch.execution.function.is_async:

@@ -1,7 +1,7 @@
-"""`async with run.timeout(…)`: a time limit for a part of a workflow that outlives the process.
+"""`async with run.timeout(…)`: a durable time limit for a part of a workflow.
 
-The limit is a sleep in a branch of its own, so when it rang, and whether it did, is recorded like everything else: a replay
-comes to the same end whatever the clock says by then. `asyncio.timeout` begins anew in every process.
+The limit is a sleep in a branch of its own. Whether and when it ended is recorded, so a replay ends in the same way at any later time.
+`asyncio.timeout` begins anew in every process.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class DurableTimeout:
-    """The context manager. `expired` tells afterwards whether the time was over first."""
+    """The context manager of `run.timeout`. `expired` is True afterwards if the limit ended the block."""
 
     def __init__(self, sleep: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._sleep = sleep

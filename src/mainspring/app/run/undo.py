@@ -1,4 +1,4 @@
-"""`async with run.undo() as undo:` … `undo.push(refund.bind(receipt))`: what is to be done if the rest does not come to a good end."""
+"""`async with run.undo() as undo:` … `undo.push(refund.bind(receipt))`: compensations of a block that does not end well."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
 
 class Undo:
-    """A block with compensations. If an exception leaves the block, or the run is cancelled or out of time while it is in it, what was
-    pushed is called, the last first, each once. After a good end of the block nothing is.
+    """A block with compensations.
+
+    If an exception leaves the block, or the run is cancelled or times out inside it, the pushed steps are executed, last first, each
+    once. After the block has ended well none is executed.
     """
 
     def __init__(self) -> None:
@@ -35,13 +37,13 @@ class Undo:
         self._position = ""
 
     def push(self, call: Call[Any]) -> None:
-        """If this does not end well, call a step or transaction: `undo.push(refund.bind(receipt))`."""
+        """Add a step or transaction to be executed if the block does not end well: `undo.push(refund.bind(receipt))`."""
         made = as_call(call)
         if made.function.kind == "workflow":
             raise InvalidInput(
                 f"{made.name!r} is a workflow; what undoes something is a step or a transaction, so that it cannot be stopped half-way"
             )
-        made.function.codec.bind_and_encode(made.args, made.kwargs)  # what is wrong with the arguments is an error now
+        made.function.codec.bind_and_encode(made.args, made.kwargs)  # wrong arguments raise here, at the push
         self._calls.append(made)
 
     # -- entering ------------------------------------------------------------------------------------------------------
@@ -68,7 +70,7 @@ class Undo:
         for flow in self._compensations(error, failures):
             try:
                 await drive(ex, flow)
-            except Exception as failed:  # noqa: BLE001  (the others have their turn all the same)
+            except Exception as failed:  # noqa: BLE001  (the other compensations are made all the same)
                 failures.append(f"{type(failed).__name__}: {failed}")
         self._tell(error, failures)
 
@@ -85,7 +87,7 @@ class Undo:
         self._tell(error, failures)
 
     def _leave(self) -> Flow:
-        """Whether the block has come to a good end."""
+        """Record that the block ended well. Return False if the run was stopped in it."""
         ex = self._branch.execution
         ex.scopes -= 1
         if self._calls and not ex.dry:
@@ -94,7 +96,7 @@ class Undo:
         return True
 
     def _compensations(self, error: BaseException | None, failures: list[str]) -> Iterator[Flow]:
-        """What is to be done now, the last that was pushed first."""
+        """The compensations to make now, the last pushed first."""
         ex = self._branch.execution
         if error is not None:
             ex.scopes -= 1
@@ -102,7 +104,7 @@ class Undo:
         if ex.dry or ex.signal is not None or ex.disagreement is not None:
             return
         if ex.function.is_async and error is not None and was_closed(error) and not _in_own_task(ex):
-            return  # the loop is gone, and the run with it; the worker that takes it over undoes
+            return  # the loop is closed; the worker that recovers the run makes the compensations
         if isinstance(error, Halt) and not stopped:
             return
         until = ex.engine.clock.now() + undo.BUDGET
@@ -121,7 +123,7 @@ class Undo:
             if error is not None:
                 error.add_note(text)
         if error is None and ex.undoing is not None:
-            raise ex.undoing  # the run was stopped in the block: what follows it is not executed
+            raise ex.undoing  # the run was stopped in the block: the code after the block is not executed
 
 
 def _in_own_task(ex: Execution) -> bool:

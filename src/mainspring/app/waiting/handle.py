@@ -1,4 +1,4 @@
-"""A run, held by its id: wait for it, look at it, stop it."""
+"""Handles: references to runs by their ids."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Handle(Generic[R_co]):
-    """A run. `created` says whether the start that gave this handle made the run, or found it there under the same id."""
+    """A reference to a run. `created`: the start that returned this handle stored the run; False if the id existed before."""
 
     _spelled = "handle"
 
     def __init__(self, runtime: Runtime, run_id: str, codec: ValueCodec | None, *, created: bool = False) -> None:
-        """Without a `codec` the run's own function says how its result is decoded, if the app has it."""
+        """Without a `codec` the result is decoded by the run's own function, if the app has it."""
         if not isinstance(run_id, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidInput(f"a run id is a string, not {run_id!r}")
         self._runtime = runtime
@@ -42,33 +42,33 @@ class Handle(Generic[R_co]):
 
     @dual
     def result(self, /, timeout: Duration | None = None) -> Coroutine[Any, Any, R_co]:
-        """Wait for the run to end: its result, or its exception. `StillRunning` after `timeout`; giving up changes nothing.
+        """Wait for the end of the run, and return its result or raise its exception. Inside a run the outcome is recorded.
 
-        Inside a run, this is recorded and durable.
+        Raises `StillRunning` (a `TimeoutError`) after `timeout`, which does not affect the run; `RunCancelled`, `RunTimedOut`, `NotFound`.
         """
         return current_caller(self._runtime).result(self.id, self._codec, timeout)
 
     @dual
     def describe(self, /) -> Coroutine[Any, Any, RunInfo]:
-        """Everything the store knows of the run."""
+        """Look up the run: state, times, input, output, error and the rest, as a `RunInfo`."""
         clock = self._runtime.clock
         return current_caller(self._runtime).read("describe", RunInfo, lambda store: Runs(store, clock).get(self.id))
 
     @dual
     def cancel(self, /, reason: str | None = None) -> Coroutine[Any, Any, bool]:
-        """Ask the run and its children to stop before their next step. False if there was nothing to cancel."""
+        """Cancel the run and its children: they stop before their next step. Returns False if the run had ended or is unknown."""
         check_reason(reason)
         done = current_caller(self._runtime).cancel("cancel", [self.id], reason)
         return Mapped(done, lambda found: found[self.id])
 
     @dual
     def terminate(self, /, reason: str | None = None) -> Coroutine[Any, Any, bool]:
-        """End the run and its children at once, whatever they are doing. False if there was nothing to end."""
+        """End the records of the run and its children at once, and fence their workers. Returns False if the run had ended or is unknown."""
         check_reason(reason)
         done = current_caller(self._runtime).terminate([self.id], reason)
         return Mapped(done, lambda found: found[self.id])
 
 
 def handle_of(runtime: Runtime, codec: ValueCodec | None, started: StartedRun) -> Handle[Any]:
-    """The handle of a run that was started."""
+    """Make the handle of a run that was started."""
     return Handle(runtime, started.id, codec, created=started.created)
