@@ -39,7 +39,7 @@ class TickSource(StrEnum):
 
     CLOCK = "clock"
     CATCHUP = "catchup"
-    """The clock, after a downtime or a pause."""
+    """The clock, more than ten seconds after the time to act."""
     TRIGGER = "trigger"
     BACKFILL = "backfill"
 
