@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
-import dataclasses
 import inspect
 import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
 
 from mainspring.app.client_api import runtime_of
 from mainspring.app.settings import Settings
@@ -212,7 +213,7 @@ class _World:
         """Start a run as a client does: retry with the same id until it is acknowledged."""
         chance = self._stage.chance
         await asyncio.sleep(chance.uniform(0, 120))
-        mine = dataclasses.replace(call, runtime=runtime_of(client.app))
+        mine = structs.replace(call, runtime=runtime_of(client.app))
         while True:
             client.alive = True
             try:
