@@ -1,4 +1,4 @@
-"""What a verb can ask of the place it is called from: plain code, a run, a step, or an open transaction."""
+"""The protocol of callers: how a verb is carried out in plain code, in a run, in a step, or in an open transaction."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ class StartedRun(Struct, frozen=True):
 
 
 class Caller(Protocol):
-    """One place that verbs are called from. What is wrong with a call is an error now, the rest happens when it is awaited.
+    """The context from which a verb is called. A wrong call raises at once; the verb is carried out when it is awaited.
 
-    In a run each verb is an operation: what it came to is recorded once, and a replay gets the same. In a transaction it is part
-    of the transaction. In a step, ids and keys are the same in every attempt. In plain code it simply happens.
+    In a run each verb is an operation: its outcome is recorded once, and a replay returns it. In a transaction the verb is part of the
+    transaction. In a step, ids and keys are the same in every attempt. In plain code the verb has no record.
     """
 
     runtime: Runtime
 
     @property
     def quota(self) -> Quota | None:
-        """What this execution has scheduled so far; None in plain code, which has no limit."""
+        """The functions that this execution has scheduled so far. None in plain code, which has no limit."""
         ...
 
     @property
     def held_clock(self) -> Clock | None:
-        """The clock, if the caller is a blocking run, which keeps civil time from passing while it executes."""
+        """The clock, if the caller is a `def` run, which holds a virtual clock while it executes."""
         ...
 
     # -- colours -------------------------------------------------------------------------------------------------------
@@ -65,11 +65,11 @@ class Caller(Protocol):
     def call(
         self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options
     ) -> Coroutine[Any, Any, Any]:
-        """Call a workflow, step or transaction and wait for what it comes to."""
+        """Call a workflow, step or transaction and wait for its outcome."""
         ...
 
     def call_blocking(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Any:
-        """The same on this thread."""
+        """Call a workflow, step or transaction on this thread."""
         ...
 
     def start(self, calls: Sequence[Invocation]) -> Coroutine[Any, Any, list[StartedRun]]:
@@ -77,20 +77,20 @@ class Caller(Protocol):
         ...
 
     def start_later(self, call: Invocation, text: str, time: Callable[[int], int]) -> Coroutine[Any, Any, StartedRun]:
-        """Schedule a function with arguments as stored. `time` says, given the time of scheduling it, when it is to run."""
+        """Schedule a function with encoded arguments. `time` computes its due time from the time of scheduling."""
         ...
 
     # -- waiting -------------------------------------------------------------------------------------------------------
     def result(self, run_id: str, codec: ValueCodec | None, timeout: Duration | None) -> Coroutine[Any, Any, Any]:
-        """Wait for a run to end: its result, or its exception. Without a codec its own function says how to decode it."""
+        """Wait for the end of a run: return its result or raise its exception. Without a codec its own function decodes it."""
         ...
 
     def results(self, runs: Sequence[tuple[str, ValueCodec | None]]) -> Coroutine[Any, Any, list[Any]]:
-        """The results of several runs. The first exception is raised."""
+        """Wait for several runs, and return their results. Raises the first exception."""
         ...
 
     def first(self, ids: Sequence[str]) -> Coroutine[Any, Any, int]:
-        """Wait until one of several runs has ended, however it ends: which."""
+        """Wait until one of several runs has ended in any way. Return its id."""
         ...
 
     # -- messages ------------------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ class Caller(Protocol):
     def read_stream(
         self, run_id: str, key: str, codec: ValueCodec, offset: int, timeout: Duration | None
     ) -> AsyncIterator[Any]:
-        """The values of a stream as they come, each within `timeout`."""
+        """Iterate over the values of a stream. Each must come within `timeout`."""
         ...
 
     def ask(self, post: Post, codec: ValueCodec, timeout: Duration | None) -> Coroutine[Any, Any, Any]:
@@ -118,19 +118,20 @@ class Caller(Protocol):
 
     # -- the store -----------------------------------------------------------------------------------------------------
     def read(self, label: str, kind: Any, question: Callable[[Store], R]) -> Coroutine[Any, Any, R]:
-        """Ask the store something. `kind` is the type of the answer, for the record."""
+        """Query the store. `kind` is the type of the answer, for the record."""
         ...
 
     def read_inside(
         self, label: str, kind: Any, question: Callable[[Store | Inside, str | None], R]
     ) -> Coroutine[Any, Any, R]:
-        """The same of what works inside a transaction too, where it sees what the transaction has done. `question` is also given a
-        name for the operation that asks, the same when it is retried; None in plain code.
+        """Query the store, inside a transaction with the changes of that transaction.
+
+        `question` also gets a name of the operation that asks, the same in each attempt; None in plain code.
         """
         ...
 
     def change(self, label: str, kind: Any, work: Callable[[Store | Inside, str | None], R]) -> Coroutine[Any, Any, R]:
-        """Change something in the store; in a run by the commit that records the answer, so it happens once."""
+        """Change something in the store. In a run the change and the record of the answer are one commit, so it happens once."""
         ...
 
     def change_in_parts(
@@ -140,7 +141,7 @@ class Caller(Protocol):
         enter: Callable[[Store | Inside, str | None], S],
         parts: Sequence[Callable[[S], dict[str, str]]],
     ) -> Coroutine[Any, Any, dict[str, str]]:
-        """Make several changes of what `enter` makes of a store, in order. In a run each has a commit of its own, so none is large."""
+        """Make several changes in order, on what `enter` makes of a store. In a run each is a commit of its own, so that none is large."""
         ...
 
     def change_found(
@@ -151,10 +152,10 @@ class Caller(Protocol):
         *,
         fences: bool = False,
     ) -> Coroutine[Any, Any, dict[str, bool]]:
-        """Do something to all runs that `find` finds, given where to go on, a batch at a time: those it was done to.
+        """Change all runs that `find` finds, in batches. Return the runs that were changed. `find` gets the place to continue from.
 
-        In a run the run itself, and those it descends from, come last, since it may be over then. `fences`: it certainly is, and
-        records nothing more.
+        In a run, the run itself and its ancestors come last, because the change may end it. `fences`: the change certainly ends it, and
+        nothing more is recorded.
         """
         ...
 

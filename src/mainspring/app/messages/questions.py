@@ -76,11 +76,11 @@ class Ask(OverloadedVerb):
 
 
 class Answer:
-    """`run.answer(question, handler, validate=…)`: answer a question from now on, for as long as the run lasts.
+    """`run.answer(question, handler, validate=…)`: answer a question until the run ends.
 
-    The handler is given the value and returns the answer; it may do whatever a workflow does. Questions of one name are answered
-    one after the other, beside the rest of the workflow. `validate` is given the value first: what it raises goes back to the caller that
-    asks, and leaves nothing in the run's record. It must not do anything but look.
+    The handler gets the value and returns the answer; it may use all operations of a workflow. Questions of one name are answered one
+    after the other, beside the rest of the workflow. `validate` gets the value first: its exception refuses the question, goes back to
+    the caller, and leaves nothing in the record of the run. It must have no effects.
     """
 
     @overload

@@ -1,4 +1,4 @@
-"""`app.queues`: seeing and steering queues at run time."""
+"""`app.queues`: listing and changing queues at run time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 
 class QueueVerbs:
-    """Seeing and steering queues. Recorded when called inside a run."""
+    """Verbs on queues. Inside a run each is recorded, and happens once."""
 
     _spelled = "app.queues"
 
@@ -38,12 +38,12 @@ class QueueVerbs:
 
     @dual
     def list(self, /) -> Coroutine[Any, Any, list[QueueInfo]]:
-        """All queues by name, also those that runs wait for and that were not declared."""
+        """List all queues by name, also undeclared ones that runs wait in."""
         return self._look("list", list[QueueInfo], lambda queues: queues.list())
 
     @dual
     def describe(self, /, name: str) -> Coroutine[Any, Any, QueueInfo]:
-        """One queue, with what is in each of its partitions. `NotFound` if there is none and no run waits for one."""
+        """Look up a queue, with the figures of each partition. Raises `NotFound` if the queue does not exist and no run waits in it."""
         return self._look("describe", QueueInfo, lambda queues: queues.describe(name))
 
     @dual
@@ -55,10 +55,10 @@ class QueueVerbs:
         partition: str | None = None,
         **named: Unpack[QueueArguments],
     ) -> Coroutine[Any, Any, QueueInfo]:
-        """Make a queue, or change what is named of it, at once and for all workers; the rest stays.
+        """Create a queue, or change the named limits, at once and for all workers. Other limits stay; None removes a limit.
 
-        None takes a limit away. With a `partition` the limits that begin with `partition_` are those of that partition alone; all of them None gives it
-        those of the others again.
+        With a `partition`, the `partition_` limits are those of that partition alone; if all are None, it has the limits of the other
+        partitions again.
         """
         limits, policy = limits_and_retry(named)
         changed(Limits(), limits)
@@ -67,15 +67,15 @@ class QueueVerbs:
 
     @dual
     def pause(self, /, name: str) -> Coroutine[Any, Any, None]:
-        """Begin no more runs of a queue until it is resumed. Those that have begun go on."""
+        """Begin no more runs of a queue until it is resumed. Runs that have begun continue."""
         return self._change("pause", None, lambda queues: queues.pause(name))
 
     @dual
     def resume(self, /, name: str) -> Coroutine[Any, Any, None]:
-        """Begin runs of a queue again."""
+        """Begin runs of a paused queue again."""
         return self._change("resume", None, lambda queues: queues.resume(name))
 
     @dual
     def delete(self, /, name: str) -> Coroutine[Any, Any, bool]:
-        """Delete a queue. Its runs that have not begun wait until there is one of that name again. False if there is none."""
+        """Delete a queue. Runs that have not begun wait until a queue of that name exists again. Returns False if there is none."""
         return self._change("delete", bool, lambda queues: queues.delete(name, missing_ok=True))

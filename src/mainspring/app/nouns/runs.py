@@ -1,4 +1,4 @@
-"""`app.runs` and `app.workers`, and the same of a client: what an operator may see and do. Recorded when called inside a run."""
+"""`app.runs`, `app.workers` and `app.versions`, and those of a client. Inside a run each verb is recorded."""
 
 from __future__ import annotations
 
@@ -65,19 +65,19 @@ def _check_ids(*ids: object) -> None:
 
 
 class RunVerbs(_Noun, Generic[R]):
-    """Seeing, stopping and managing runs, whose results are of type `R`."""
+    """Verbs on runs, whose results are of type `R`. Inside a run each is recorded, and happens once."""
 
     _spelled = "app.runs"
 
     @dual
     def get(self, /, run_id: str) -> Coroutine[Any, Any, RunInfo[Handle[R]]]:
-        """Everything the store knows of a run, and its handle. `NotFound` if there is none."""
+        """Look up a run, with its handle. Raises `NotFound` for an unknown id."""
         _check_ids(run_id)
         return Mapped(self._read("runs.get", RunInfo, lambda runs: runs.get(run_id)), self._held)
 
     @dual
     def steps(self, /, run_id: str) -> Coroutine[Any, Any, list[StepInfo]]:
-        """What a run has recorded, in order."""
+        """List the recorded operations of a run, in order."""
         _check_ids(run_id)
         return self._read("runs.steps", list[StepInfo], lambda runs: runs.steps(run_id))
 
@@ -85,7 +85,7 @@ class RunVerbs(_Noun, Generic[R]):
     def list(
         self, /, *, after: str | None = None, limit: int = 50, **filters: Unpack[RunFilters]
     ) -> Coroutine[Any, Any, RunPage[Handle[R]]]:
-        """A page of runs with their handles, newest first. Hand `next` of a page back as `after` for the one that follows."""
+        """List a page of runs with their handles, newest first. Pass `next` of a page as `after` to get the following page."""
         found = self._read("runs.list", RunPage, lambda runs: runs.list(after=after, limit=limit, **filters))
         return Mapped(found, lambda page: RunPage([self._held(run) for run in page.runs], page.next, page.further))
 
@@ -100,17 +100,17 @@ class RunVerbs(_Noun, Generic[R]):
 
     @dual
     def counts(self, /) -> Coroutine[Any, Any, dict[str, int]]:
-        """How many runs are in each state that is not an end."""
+        """By state: the number of runs that have not ended."""
         return self._read("runs.counts", dict[str, int], lambda runs: runs.counts())
 
     @dual
     def cancel(
         self, /, *ids: str, reason: str | None = None, **filters: Unpack[RunTraits]
     ) -> Coroutine[Any, Any, Changed]:
-        """Ask runs and their children to stop before their next step. False where there was nothing to cancel.
+        """Cancel runs and their children: they stop before their next step. By id: False if the run had ended or is unknown.
 
-        This verb and those below take ids, or filters (those of `list`) for all runs that they find: these are acted on a few
-        hundred at a time, and the answer has only the runs that were changed. The answer is true when it has changed any run.
+        This verb and those below take ids, or the filters of `list` for all matching runs. Matching runs are changed a few hundred at a
+        time, and the answer has only the runs that were changed. The answer is true if any run was changed.
         """
         check_reason(reason)
         if not filters:
@@ -122,7 +122,7 @@ class RunVerbs(_Noun, Generic[R]):
     def terminate(
         self, /, *ids: str, reason: str | None = None, **filters: Unpack[RunTraits]
     ) -> Coroutine[Any, Any, Changed]:
-        """End runs and their children at once. False where there was nothing to end."""
+        """End the records of runs and their children at once, and fence their workers. By id: False if the run had ended or is unknown."""
         check_reason(reason)
         if not filters:
             _check_ids(*ids)
@@ -133,16 +133,18 @@ class RunVerbs(_Noun, Generic[R]):
     def resume(
         self, /, *ids: str, to_queue: str | None = None, **filters: Unpack[RunTraits]
     ) -> Coroutine[Any, Any, Changed]:
-        """Let cancelled runs, and those that were recovered too often, go on where they stopped. Children that were cancelled
-        with them go on as well. With `to_queue` the runs wait in that queue from now on. False where there was nothing to resume;
-        `NotFound` for an unknown id, and then nothing is done.
+        """Continue cancelled runs, and runs that failed with "recovery exhausted", from their record, with their cancelled children.
+
+        With `to_queue` the runs wait in that queue from now on. By id: False if the run is in another state. Raises `NotFound` for an
+        unknown id, and then nothing is done.
         """
         return self._act("resume", ids, filters, lambda runs, chosen: runs.resume(chosen, to_queue=to_queue))
 
     @dual
     def retry(self, /, *ids: str, **filters: Unpack[RunTraits]) -> Coroutine[Any, Any, Changed]:
-        """Let failed runs go on from what they have achieved. The exception that ended them is forgotten, with what was recorded
-        after it. False where a run has not failed; `NotFound` for an unknown id, and then nothing is done.
+        """Retry failed runs from their record. The exception that ended a run is forgotten, with what was recorded because of it.
+
+        By id: False if the run has not failed. Raises `NotFound` for an unknown id, and then nothing is done.
         """
         return self._act("retry", ids, filters, lambda runs, chosen: runs.retry(chosen))
 
@@ -150,11 +152,10 @@ class RunVerbs(_Noun, Generic[R]):
     def complete(
         self, /, *ids: str, result: Any = None, reason: str | None = None, **filters: Unpack[RunTraits]
     ) -> Coroutine[Any, Any, Changed]:
-        """End runs that no worker owns, or that have failed, as if they had succeeded. `result` is what they return. False where
-        there was nothing to end. Filters mean failed runs only with state="failed".
+        """End unowned or failed runs as succeeded, with `result`. By id: False if the run cannot be completed.
 
-        A result that is not of the type that the function returns is an error, and nothing is done. Where the function's code is
-        not known, as in a client, any result is stored as it is, and a caller that waits for it finds out whether it fits.
+        Filters match failed runs only with state="failed". A result of another type than the function returns is an error, and nothing
+        is done. Without the function's code, as in a client, any result is stored, and fails to decode for a caller if it does not fit.
         """
         output = given_result(self._runtime.registry, result, self._runtime.settings.value_bytes)
         return self._act("complete", ids, filters, lambda runs, chosen: runs.complete(chosen, output, reason))
@@ -163,9 +164,9 @@ class RunVerbs(_Noun, Generic[R]):
     def fail(
         self, /, *ids: str, reason: str | None = None, **filters: Unpack[RunTraits]
     ) -> Coroutine[Any, Any, Changed]:
-        """End runs that no worker owns as failed, without further attempts. False where there was nothing to end.
+        """End unowned runs as failed, without further attempts. By id: False if the run cannot be failed.
 
-        Runs that have failed are marked with the reason and keep their error; filters mean them only with state="failed".
+        Failed runs get the reason and keep their error; filters match them only with state="failed".
         """
         return self._act("fail", ids, filters, lambda runs, chosen: runs.fail(chosen, reason))
 
@@ -180,8 +181,9 @@ class RunVerbs(_Noun, Generic[R]):
         attempts: int | None = None,
         **filters: Unpack[RunTraits],
     ) -> Coroutine[Any, Any, Changed]:
-        """Change when runs begin that have not begun, or are to be tried again; retry failed ones at that time. What is not named
-        stays. False for others. Filters mean failed runs only with state="failed".
+        """Change the due time, priority or attempts of runs that have not begun or wait for a retry; retry failed runs at that time.
+
+        What is not named stays. By id: False if the run is in another state. Filters match failed runs only with state="failed".
         """
         if at is not None and after is not None:
             raise InvalidInput("reschedule: give `after` or `at`, not both")
@@ -193,9 +195,9 @@ class RunVerbs(_Noun, Generic[R]):
     def set_attributes(
         self, /, ids: str | Sequence[str], attributes: Mapping[str, Any]
     ) -> Coroutine[Any, Any, Changed]:
-        """Give runs attributes; those of other names stay, and None takes one away. False where there is no such run.
+        """Set attributes of runs. Other attributes stay, and None removes one. By id: False if there is no such run.
 
-        A run that a worker executes goes on with the attributes that it was claimed with.
+        A run that is executing sees the new attributes after its next claim.
         """
         named = (ids,) if isinstance(ids, str) else tuple(ids)
         return self._act("set_attributes", named, {}, lambda runs, chosen: runs.set_attributes(chosen, attributes))
@@ -207,7 +209,7 @@ class RunVerbs(_Noun, Generic[R]):
         filters: RunTraits,
         work: Callable[[RunActions, Sequence[str]], Changed],
     ) -> Coroutine[Any, Any, Changed]:
-        """What a filter finds is acted on in batches, each in a transaction of its own; what is named, all at once."""
+        """Act on the named runs in one transaction, or on the runs that match filters in batches, each a transaction."""
         _check_ids(*ids)
         action, clock = RUN_ACTIONS[verb], self._runtime.clock
         if not filters:
@@ -239,9 +241,10 @@ class RunVerbs(_Noun, Generic[R]):
         past_last: bool = False,
         children: Mapping[str, str] | None = None,
     ) -> Coroutine[Any, Any, Handle[R]]:
-        """Start new runs that have done what others had done before a step, and go on from there. `step` is a position or a
-        name; without it the new run begins at the beginning, with `past_last` after the last step. `children` are runs that take the
-        places of children of the other run, by the ids of those.
+        """Start new runs with a copy of what other runs recorded before a step, and continue from there.
+
+        `step` is a position or a name; without it the new run begins at the beginning, with `past_last` after the last step. `children`
+        maps ids of children of the original to runs that replace them.
         """
         _check_ids(run_id)
         check_flag("fork: past_last", past_last)
@@ -271,7 +274,7 @@ class RunVerbs(_Noun, Generic[R]):
         queue: str | None = None,
         timeout: Duration | None = None,
     ) -> Coroutine[Any, Any, dict[str, str]]:
-        """Fork each run from what ended it, or else from the last thing it recorded: the new ids by the old ones."""
+        """Fork each run from the operation that ended it, or from the last recorded one. Returns the new ids by the old ones."""
         _check_ids(*ids)
         length = None if timeout is None else micros(timeout)
         return self._manage(
@@ -282,20 +285,21 @@ class RunVerbs(_Noun, Generic[R]):
 
     @dual
     def delete(self, /, *ids: str, **filters: Unpack[RunTraits]) -> Coroutine[Any, Any, Changed]:
-        """Delete ended runs with their children and all they recorded. False where there is no such run; `Conflict`, and nothing
-        is deleted, where one has not ended, or a run that waits for it has not taken its outcome yet.
+        """Delete ended runs with their children and records. By id: False if there is no such run.
+
+        Raises `Conflict`, and deletes nothing, if a run has not ended, or another run has yet to read its outcome.
         """
         return self._act("delete", ids, filters, lambda runs, chosen: runs.delete(chosen))
 
     @dual
     def export(self, /, *ids: str) -> Coroutine[Any, Any, _Lines]:
-        """Runs with their children and all they recorded, as lines of JSON for `load`."""
+        """Export runs with their children and records, as lines of JSON for `load`."""
         _check_ids(*ids)
         return self._read("runs.export", _Lines, lambda runs: [*runs.export(ids)])
 
     @dual
     def load(self, /, lines: Iterable[str]) -> Coroutine[Any, Any, Loaded]:
-        """Bring runs in that `export` took out, all of them or none. Those that are there already stay as they are."""
+        """Load runs that `export` wrote, all or none. Runs that exist already are left as they are."""
         kept = check_several("what load takes, the lines of an export,", lines)
         return self._manage("runs.load", Loaded, lambda runs: runs.load(kept))
 
@@ -303,39 +307,39 @@ class RunVerbs(_Noun, Generic[R]):
     def aggregate(
         self, /, by: str | Sequence[str] = ("state",), *, bucket: Duration | None = None, **filters: Unpack[RunFilters]
     ) -> Coroutine[Any, Any, _Figures]:
-        """Figures of runs (how many, how long they waited, how long they took) by state, workflow, queue, version, schedule,
-        kind or reason, and by spans of the time at which they were created.
+        """Aggregate runs (number, waiting time, duration) by state, workflow, queue, version, schedule, kind or reason, and by
+        spans of their time of creation.
         """
         span = None if bucket is None else timedelta(microseconds=micros(bucket))
         return self._read("runs.aggregate", _Figures, lambda runs: runs.aggregate(by, span, filters))
 
     @dual
     def step_figures(self, /, workflow: str, *, last: int = LATEST) -> Coroutine[Any, Any, _StepFigures]:
-        """How the steps of a function have gone in its runs that ended last: failures, attempts, p50 and p95, by name."""
+        """By name of a step: failures, attempts, p50 and p95, from the runs of a function that ended last."""
         return self._read("runs.step_figures", _StepFigures, lambda runs: runs.step_figures(workflow, last))
 
 
 class WorkerVerbs(_Noun):
-    """Seeing the fleet."""
+    """Verbs on workers."""
 
     _spelled = "app.workers"
 
     @dual
     def list(self, /) -> Coroutine[Any, Any, list[WorkerInfo]]:
-        """The fleet, oldest first."""
+        """List the workers of the fleet, oldest first."""
         return self._read_store(
             "workers.list", list[WorkerInfo], lambda store: Workers(store, self._runtime.clock).list()
         )
 
 
 class VersionVerbs(_Noun):
-    """Seeing versions of the app, and helping runs that no worker can continue."""
+    """Verbs on versions of the app, patches, and runs that no worker can continue."""
 
     _spelled = "app.versions"
 
     @dual
     def patches(self, /) -> Coroutine[Any, Any, list[PatchInfo]]:
-        """The patches that unfinished runs have asked for. One whose `old` is 0 can be retired."""
+        """List the patches that unfinished runs have asked for. A patch whose `old` is 0 can be removed from the code."""
         return self._read_store(
             "versions.patches",
             list[PatchInfo],
@@ -344,8 +348,9 @@ class VersionVerbs(_Noun):
 
     @dual
     def set_newest(self, /, version: str) -> Coroutine[Any, Any, str]:
-        """Make a version the newest one: what its code declares about schedules and queues holds, as after a deploy of it. For
-        rolling back: start workers of the older version, then name it here. `NotFound` for a version that has never executed.
+        """Make a version the newest: its declarations of schedules and queues hold, as after a deploy of it.
+
+        To roll back, start workers of the older version, then name it here. Raises `NotFound` for a version that has never executed.
         """
         return self._read_store(
             "versions.set_newest", str, lambda store: Versions(store, self._runtime.clock).set_newest(version)
@@ -353,22 +358,22 @@ class VersionVerbs(_Noun):
 
     @dual
     def force(self, /, *ids: str, version: str | None = None) -> Coroutine[Any, Any, dict[str, bool]]:
-        """Let stranded runs be continued by whatever source there is, or by that of one version. False: it is not stranded."""
+        """Let stranded runs be continued by any source, or by that of one version. By id: False if the run is not stranded."""
         _check_ids(*ids)
         return self._manage("versions.force", dict[str, bool], lambda runs: runs.force(ids, version))
 
     @dual
     def list(self, /) -> Coroutine[Any, Any, list[VersionInfo]]:
-        """The versions, newest first, with their workers, unfinished runs, and why some of them are stranded."""
+        """List the versions, newest first, with their workers, their unfinished runs, and the reasons of stranded runs."""
         return self._read_store(
             "versions.list", list[VersionInfo], lambda store: Versions(store, self._runtime.clock).list()
         )
 
 
 def given_result(registry: Registry, value: Any, limit: int) -> Callable[[str], str]:
-    """What is stored, for a function of a given name, when one of its runs is completed with `value`.
+    """Return a function from the name of a workflow to the stored result of a run that is completed with `value`.
 
-    Whatever is not JSON or too large is an error now, what does not fit the function's annotation when its name is given.
+    A value that is not JSON or too large raises now; one that does not fit the annotation of a workflow when its name is given.
     """
     loose = value_codec(Any, "the result of a run that is completed on request")
     codecs = {function.name: function.codec.result for function in registry}
@@ -379,7 +384,7 @@ def given_result(registry: Registry, value: Any, limit: int) -> Callable[[str], 
             codec = codecs.get(workflow, loose)
             try:
                 text = codec.encode(value)
-                codec.decode(text)  # a class of the user's may refuse what was written
+                codec.decode(text)  # a class of the user may refuse the decoded value
             except NotSerializable as error:
                 raise InvalidInput(
                     f"{workflow!r} cannot be completed with {value!r}: {error} Give a result= of the type that it returns"

@@ -1,4 +1,4 @@
-"""Scheduling functions: `run_after` and `run_at`, and what an app knows of those that were scheduled."""
+"""Scheduled functions: `run_after` and `run_at`, and `app.scheduled_functions`."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _spend(runtime: Runtime, call: Call[Any], text: str) -> None:
 
 
 def run_later(runtime: Runtime, call: Call[R], time: Callable[[int], int]) -> Coroutine[Any, Any, Handle[R]]:
-    """Schedule a function. `time` says, given the time at which it is scheduled, when it is to run."""
+    """Schedule a function. `time` computes its due time from the time of scheduling."""
     _check_call(call)
     call.check_app(runtime)
     text = call.encode()
@@ -104,7 +104,7 @@ def run_later(runtime: Runtime, call: Call[R], time: Callable[[int], int]) -> Co
 
 
 class FunctionVerbs:
-    """`app.scheduled_functions`, and a client's: what was scheduled with run_after and run_at."""
+    """Verbs on functions that were scheduled with `run_after` and `run_at`."""
 
     _spelled = "app.scheduled_functions"
 
@@ -113,7 +113,7 @@ class FunctionVerbs:
 
     @dual
     def get(self, /, function_id: str) -> Coroutine[Any, Any, ScheduledFunction]:
-        """One function. `NotFound` when there is none of that id, or no longer. A transaction sees what it has done itself."""
+        """Look up a scheduled function. Raises `NotFound` for an unknown or deleted id. A transaction sees its own changes."""
         if not isinstance(function_id, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidInput(f"the id of a function is a string, not {function_id!r}")
         return self._look("get", ScheduledFunction, lambda functions: functions.get(function_id))
@@ -136,8 +136,8 @@ class FunctionVerbs:
         after: str | None = None,
         limit: int = 50,
     ) -> Coroutine[Any, Any, FunctionPage]:
-        """A page of functions, first due first: of a name, in a state (pending, in_progress, success, failed, canceled), due in
-        a span. Hand `next` of a page back as `after` for the one that follows.
+        """List a page of scheduled functions, first due first: by name, by state (pending, in_progress, success, failed, canceled),
+        by a span of due times. Pass `next` of a page as `after` to get the following page.
         """
         return self._look(
             "list",
@@ -156,7 +156,7 @@ class FunctionVerbs:
         after: Moment | None = None,
         reason: str | None = None,
     ) -> Coroutine[Any, Any, int]:
-        """Cancel all pending functions, of a name or due in a span of time, a batch at a time. How many."""
+        """Cancel all pending functions, of a name or due in a span of time, in batches. Returns their number."""
         clock = self._runtime.clock
         done = current_caller(self._runtime).change_found(
             "scheduled_functions.cancel_all",

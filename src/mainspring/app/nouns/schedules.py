@@ -1,4 +1,4 @@
-"""`app.schedules`: making, steering and seeing schedules at run time."""
+"""`app.schedules`: creating, changing and listing schedules at run time."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _CHANGING = frozenset(
 
 
 class AppSchedules:
-    """The schedules in the app's database. Inside a run every verb is recorded, and happens once."""
+    """Verbs on the schedules in the app's database. Inside a run each is recorded, and happens once."""
 
     _spelled = "app.schedules"
 
@@ -92,9 +92,9 @@ class AppSchedules:
         note: str | None = None,
         attributes: Mapping[str, Any] | None = None,
     ) -> Coroutine[Any, Any, ScheduleInfo]:
-        """Make a schedule that starts a run of a function at the times of a spec.
+        """Create a schedule that starts a call at the times of a spec: `create("nightly", report.bind("eu"), Spec(cron=["0 2 * * *"]))`.
 
-        `create("nightly", report.bind("eu"), Spec(cron=["0 2 * * *"]))`. `trigger` acts once at once, `backfill` takes the actions of stretches of the past as well.
+        `trigger` starts one run at once, `backfill` also starts the runs of spans of time in the past. Raises `Conflict` if the id exists.
         """
         from mainspring.operations.schedules.info import ScheduleInfo  # noqa: PLC0415
 
@@ -122,7 +122,7 @@ class AppSchedules:
         remaining: int | None = _KEEP,
         revision: int | None = None,
     ) -> Coroutine[Any, Any, ScheduleInfo]:
-        """Change what is named, from now on; the rest stays. With a `revision` that is no longer current: `Conflict`."""
+        """Change the named parts of a schedule, from now on; the rest stays. Raises `Conflict` if `revision` is no longer current."""
         from mainspring.operations.schedules.info import ScheduleInfo  # noqa: PLC0415
 
         named = {
@@ -148,7 +148,7 @@ class AppSchedules:
 
     @dual
     def reset(self, /, schedule: str) -> Coroutine[Any, Any, ScheduleInfo]:
-        """Make a schedule what the code, or the crontab, declares: what was changed at run time is undone. A pause stays."""
+        """Reset a schedule to its declaration in the code or crontab: changes made at run time are undone. A pause stays."""
         from mainspring.operations.schedules.info import ScheduleInfo  # noqa: PLC0415
 
         return self._ask("reset", ScheduleInfo, lambda schedules: schedules.reset(schedule))
@@ -157,8 +157,8 @@ class AppSchedules:
     def apply(
         self, /, declarations: Iterable[Declaration], *, prune: bool = False, group: str = "applied"
     ) -> Coroutine[Any, Any, dict[str, str]]:
-        """Make the schedules of a group exactly these, keeping pauses and counters. What became of each: created, updated,
-        unchanged, and with `prune` also deleted, for those of the group that are not among them.
+        """Create and update the schedules of a group, keeping pauses and counters. With `prune`, delete those of the group that are not
+        listed. Returns for each id: created, updated, unchanged or deleted.
         """
         from mainspring.operations.schedules.actions import Schedules, parts_to_apply  # noqa: PLC0415
 
@@ -175,7 +175,7 @@ class AppSchedules:
 
     @dual
     def delete(self, /, schedule: str) -> Coroutine[Any, Any, None]:
-        """Delete a schedule and its ticks. Runs that it has started go on; those that wait for their turn are cancelled."""
+        """Delete a schedule and its ticks. Runs that have begun continue; buffered runs are cancelled, with a reason."""
         return self._ask("delete", None, lambda schedules: schedules.delete(schedule))
 
     # -- steering ------------------------------------------------------------------------------------------------------
@@ -183,21 +183,21 @@ class AppSchedules:
     def pause(
         self, /, schedule: str, note: str | None = None, until: Moment | None = None
     ) -> Coroutine[Any, Any, None]:
-        """Let the clock start nothing, until the schedule is resumed or until a time. Triggers and backfills still act."""
+        """Pause a schedule until it is resumed, or until a time: the clock starts no runs. Triggers and backfills still do."""
         when = _moment(until)
         return self._ask("pause", None, lambda schedules: _no_answer(schedules.pause(schedule, note, when)))
 
     @dual
     def resume(self, /, schedule: str, note: str | None = None) -> Coroutine[Any, Any, None]:
-        """Let the clock start runs again. The time of the pause is not made up for: a backfill does that."""
+        """Resume a paused schedule. Ticks of the paused time are not caught up; use a backfill for them."""
         return self._ask("resume", None, lambda schedules: _no_answer(schedules.resume(schedule, note)))
 
     @dual
     def trigger(
         self, /, schedule: str, overlap: Overlap | str | None = None
     ) -> Coroutine[Any, Any, Handle[Any] | None]:
-        """Act now, whatever the clock says. A handle of the run, also when it has to wait for its turn; None if it is left out: a
-        tick says why.
+        """Start a run of a schedule now. Returns its handle, also if the run is buffered; None if the overlap policy skips it: the
+        tick has the reason.
         """
         from mainspring.operations.schedules.info import TickInfo  # noqa: PLC0415
 
@@ -209,7 +209,7 @@ class AppSchedules:
 
     @dual
     def skip(self, /, schedule: str, when: Moment | None = None) -> Coroutine[Any, Any, datetime]:
-        """Leave out the next tick, or that of a nominal time. The time of the tick."""
+        """Skip the next tick, or that of a nominal time. Returns the time of the tick."""
         from datetime import datetime  # noqa: PLC0415
 
         nominal = _moment(when)
@@ -217,7 +217,7 @@ class AppSchedules:
 
     @dual
     def unskip(self, /, schedule: str, when: Moment | None = None) -> Coroutine[Any, Any, datetime]:
-        """Do not leave out the first tick that is to be left out, or that of a nominal time. The time of the tick."""
+        """Undo the first skip, or that of a nominal time. Returns the time of the tick."""
         from datetime import datetime  # noqa: PLC0415
 
         nominal = _moment(when)
@@ -235,10 +235,10 @@ class AppSchedules:
         *,
         again: bool = False,
     ) -> Coroutine[Any, Any, BackfillInfo]:
-        """Take all actions of a stretch of time, both ends included, a few at a time.
+        """Start the runs of a span of time, both ends included, in the background.
 
-        One after the other, unless `allow_all` is asked for. Times that have a run already are left out unless `again`, and so is a time that the clock is about to act on. It happens in
-        the background, a few at a time; several backfills of one schedule run in the order in which they were asked for.
+        The runs follow one after the other, unless `overlap` is `allow_all`. Times that have a run already are left out unless `again`, and
+        so is a time that the clock is about to act on. Several backfills of one schedule run in the order of the requests.
         """
         from mainspring.operations.schedules.info import BackfillInfo  # noqa: PLC0415
 
@@ -252,14 +252,14 @@ class AppSchedules:
 
     @dual
     def backfills(self, /, schedule: str) -> Coroutine[Any, Any, list[BackfillInfo]]:
-        """The backfills of a schedule, newest first, with how far they have come."""
+        """List the backfills of a schedule, newest first, with their progress."""
         from mainspring.operations.schedules.info import BackfillInfo  # noqa: PLC0415
 
         return self._ask("backfills", list[BackfillInfo], lambda schedules: schedules.backfills(schedule))
 
     @dual
     def stop_backfill(self, /, backfill: str) -> Coroutine[Any, Any, BackfillInfo]:
-        """Make no more ticks for a backfill, and drop those that wait. Runs that it has started go on."""
+        """Stop a backfill: it makes no more ticks, and its buffered ticks are dropped. Runs that it has started continue."""
         from mainspring.operations.schedules.info import BackfillInfo  # noqa: PLC0415
 
         return self._ask("stop_backfill", BackfillInfo, lambda schedules: schedules.stop_backfill(backfill))
@@ -267,7 +267,7 @@ class AppSchedules:
     # -- seeing --------------------------------------------------------------------------------------------------------
     @dual
     def describe(self, /, schedule: str) -> Coroutine[Any, Any, ScheduleDescription]:
-        """All there is to know: definition, state, counters, the latest ticks and the next times."""
+        """Look up a schedule: definition, state, counters, the latest ticks and the next times. Raises `NotFound`."""
         from mainspring.operations.schedules.info import ScheduleDescription  # noqa: PLC0415
 
         return self._ask("describe", ScheduleDescription, lambda schedules: schedules.describe(schedule))
@@ -276,7 +276,7 @@ class AppSchedules:
     def list(
         self, /, *, after: str | None = None, limit: int = 50, **filters: Unpack[ScheduleFilters]
     ) -> Coroutine[Any, Any, SchedulePage]:
-        """A page of schedules, by id. Hand `next` of a page back as `after` for the one that follows."""
+        """List a page of schedules, by id. Pass `next` of a page as `after` to get the following page."""
         from mainspring.operations.schedules.info import SchedulePage  # noqa: PLC0415
 
         return self._ask("list", SchedulePage, lambda schedules: schedules.list(after=after, limit=limit, **filters))
@@ -293,7 +293,7 @@ class AppSchedules:
         after: str | None = None,
         limit: int = 50,
     ) -> Coroutine[Any, Any, TickPage]:
-        """A page of ticks, latest first, of all outcomes or some."""
+        """List a page of ticks, latest first, of all outcomes or of some."""
         from mainspring.operations.schedules.info import TickPage  # noqa: PLC0415
 
         first, last = _moment(since), _moment(until)
@@ -315,15 +315,15 @@ class AppSchedules:
 
     @dual
     def tick(self, /, schedule: str, request: str) -> Coroutine[Any, Any, TickInfo]:
-        """The latest tick that a trigger or backfill asked for."""
+        """The latest tick of a trigger or backfill."""
         from mainspring.operations.schedules.info import TickInfo  # noqa: PLC0415
 
         return self._ask("tick", TickInfo, lambda schedules: schedules.tick(schedule, request))
 
     def preview(self, spec: Spec | Cron | str, after: Moment | None = None, count: int = 10) -> Sequence[datetime]:
-        """The first times of a spec, or of a cron expression, after a time: now, if none is named. Needs no database.
+        """Compute the first times of a spec or cron expression after a time (default: now). Needs no database.
 
-        A string is read as in `Spec(cron=…)`. Inside a run, now is the time of its last checkpoint, so that a replay agrees.
+        A string is read as in `Spec(cron=…)`. Inside a run, now is the time of the last recorded outcome, so that a replay agrees.
         """
         from mainspring.recurrence import Cron, Spec  # noqa: PLC0415
 
@@ -344,5 +344,5 @@ def _handle_of(runtime: Runtime, tick: TickInfo) -> Handle[Any] | None:
 
 
 def _no_answer(info: ScheduleInfo) -> None:
-    """Inside a run nothing is recorded of these but that they happened."""
+    """The recorded answer of verbs that return nothing."""
     del info

@@ -221,7 +221,7 @@ class CurrentRun:
         return _publish("close_stream", "streams", named(key, "stream")[0], None)
 
     answer = Answer()
-    """Register a handler for a question, until the run ends: `@run.answer("status")`."""
+    """Register a handler that answers a question until the run ends: `run.answer(question, handler, validate=…)`."""
 
     # -- plain ---------------------------------------------------------------------------------------------------------
     @property
