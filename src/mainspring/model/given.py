@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any, cast
+from typing import Any
 
 from mainspring.errors import InvalidInput
 from mainspring.model.clock import SECOND, to_micros
@@ -51,8 +51,8 @@ def check_whole(what: str, value: object, least: int = 0) -> int:
 def check_several(what: str, value: object) -> list[Any]:
     """Return the items of a list or another iterable that is no text and no mapping."""
     if isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping)):
-        return [*cast("Iterable[Any]", value)]
-    raise InvalidInput(f"{what} is a list, not {short(cast('object', value))}")
+        return [*value]  # pyright: ignore[reportUnknownVariableType]
+    raise InvalidInput(f"{what} is a list, not {short(value)}")  # pyright: ignore[reportUnknownArgumentType]
 
 
 def check_time(what: str, value: object) -> int:
