@@ -107,6 +107,7 @@ PROMISED = {
     },
     "mainspring.payloads": {
         "BlobStore",
+        "DeletingBlobStore",
         "Chain",
         "Compression",
         "Encryption",

@@ -15,7 +15,7 @@ from mainspring.operations.audit import Audit, Intent
 from mainspring.payloads import Encryption
 from mainspring.recurrence import Interval
 from mainspring.store.open import sqlite_path
-from mainspring.testing import world
+from mainspring.testing import World, world
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -114,47 +114,52 @@ def dump(url: str) -> str:
     return "\n".join(str(row) for rows in found for row in rows)
 
 
+async def exercise(app: App, functions: dict[str, Any], w: World) -> None:
+    """Have values stored in every way there is."""
+    handle = await functions["main"].options(id="main").start(CANARY)
+    await w.drain()
+    assert await app.get_event("main", "event") == CANARY
+    assert await app.ask("main", price, {"for": CANARY}) == f"{CANARY} costs {CANARY}"
+    await app.send("main", "news", {"word": CANARY})
+    assert await handle.result() == [
+        {"word": CANARY},
+        f"step {CANARY}",
+        CANARY,
+        CANARY,
+        f"child {CANARY}",
+    ]
+    assert [value async for value in app.read_stream("main", "stream")] == [CANARY]
+    for name in ("of-transaction", "of-elsewhere"):
+        assert await app.handle(name).result() == f"child {CANARY}"
+    for name in ("failing", "undone"):
+        with pytest.raises(Declined, match=CANARY) as caught:
+            await functions[name].options(id=name)(CANARY)
+        assert caught.value.card == CANARY
+    assert await functions["again"](CANARY, 2) == CANARY
+    for word in ("first", CANARY):
+        options = functions["child"].options(debounce=Debounce("key", "1m"))
+        debounced = await options.start(word)
+    await app.run_after("2h", functions["child"].options(id="later").bind(CANARY))
+    await w.advance("130m")
+    assert await debounced.result() == f"child {CANARY}"
+    assert await app.handle("later").result() == f"child {CANARY}"
+    found = await app.schedules.describe("hourly")
+    assert (found.last_result, found.paused, found.failures) == (CANARY, True, 1)
+    assert found.last_failure is not None
+    assert CANARY in found.last_failure["message"]
+    assert found.differs == []
+    assert CANARY in str(await app.runs.steps("main"))
+    audit = Audit(app._runtime.connection().store, app._runtime.clock, app._runtime.ids)
+    audit.carry_out(Intent("ada", "send", ["main"], None, {"message": CANARY}), lambda: CANARY, str)
+    (deed,) = audit.list().deeds
+    assert (deed.details, deed.outcome) == ({"message": CANARY}, CANARY)
+
+
 async def test_no_table_shows_a_value(store_url: str, tmp_path: Path) -> None:
     other = f"sqlite:///{tmp_path / 'other.db'}"
     app, functions = shop(other)
     async with world(app, url=store_url) as w:
-        handle = await functions["main"].options(id="main").start(CANARY)
-        await w.drain()
-        assert await app.get_event("main", "event") == CANARY
-        assert await app.ask("main", price, {"for": CANARY}) == f"{CANARY} costs {CANARY}"
-        await app.send("main", "news", {"word": CANARY})
-        assert await handle.result() == [
-            {"word": CANARY},
-            f"step {CANARY}",
-            CANARY,
-            CANARY,
-            f"child {CANARY}",
-        ]
-        assert [value async for value in app.read_stream("main", "stream")] == [CANARY]
-        for name in ("of-transaction", "of-elsewhere"):
-            assert await app.handle(name).result() == f"child {CANARY}"
-        for name in ("failing", "undone"):
-            with pytest.raises(Declined, match=CANARY) as caught:
-                await functions[name].options(id=name)(CANARY)
-            assert caught.value.card == CANARY
-        assert await functions["again"](CANARY, 2) == CANARY
-        for word in ("first", CANARY):
-            options = functions["child"].options(debounce=Debounce("key", "1m"))
-            debounced = await options.start(word)
-        await app.run_after("2h", functions["child"].options(id="later").bind(CANARY))
-        await w.advance("130m")
-        assert await debounced.result() == f"child {CANARY}"
-        assert await app.handle("later").result() == f"child {CANARY}"
-        found = await app.schedules.describe("hourly")
-        assert (found.last_result, found.paused, found.failures) == (CANARY, True, 1)
-        assert found.last_failure is not None
-        assert CANARY in found.last_failure["message"]
-        assert found.differs == []
-        assert CANARY in str(await app.runs.steps("main"))
-        audit = Audit(app._runtime.connection().store, app._runtime.clock, app._runtime.ids)
-        audit.carry_out(Intent("ada", "send", ["main"], None, {"message": CANARY}), lambda: CANARY, str)
-        (deed,) = audit.list().deeds
-        assert (deed.details, deed.outcome) == ({"message": CANARY}, CANARY)
+        await exercise(app, functions, w)
     for text in (dump(store_url), dump(other)):
         assert CANARY not in text
     with Client(store_url) as client:  # without the codec: everything is shown, nothing fails

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mainspring.codec import ValueCodec
     from mainspring.engine.engine import Engine
     from mainspring.model.clock import Clock
-    from mainspring.model.payloads import PayloadCodec
+    from mainspring.model.payloads import Offloaded, PayloadCodec
     from mainspring.store.external.engines import UsersEngine
     from mainspring.store.external.other_database import Elsewhere
     from mainspring.store.verbs.prune import Keep
@@ -109,6 +109,11 @@ class Runtime:
     def places(self) -> list[Elsewhere]:
         """Other databases in which transactions are made."""
         return list({id(each.database): each.database for each in self.registry if each.database is not None}.values())
+
+    @property
+    def offloaded(self) -> Offloaded | None:
+        """What the codec has stored outside of the database, if workers are to delete it when it is no longer needed."""
+        return getattr(self.payloads, "offloaded", None)
 
     @property
     def keep(self) -> Keep:

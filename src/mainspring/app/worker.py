@@ -9,6 +9,7 @@ import logging
 import os
 import threading
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -22,6 +23,7 @@ from mainspring.errors import StoreError
 from mainspring.model.clock import SECOND
 from mainspring.model.runs import Worker as WorkerRecord
 from mainspring.operations.queues import Queues
+from mainspring.operations.retention import Pruning
 from mainspring.operations.runs.start import described
 from mainspring.operations.versions import Versions
 from mainspring.services import processes
@@ -135,6 +137,8 @@ class Worker:
         self._scheduler.paused = self.paused
         self._pruner = Pruner(clock, store=store, engine=self.engine, keep=runtime.keep)
         self._sweeper = Sweeper(clock, store=store, engine=self.engine, places=runtime.places)
+        if (offloaded := runtime.offloaded) is not None:
+            self._sweeper.sweep_values = partial(Pruning(store, clock).sweep_values, offloaded)
         self._notifier = Notifier(
             clock,
             settings.poll,

@@ -2,11 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
 
 SEALED = '{"$payload":'
 """The prefix of stored values that a codec has encoded."""
 UNREADABLE = "is encrypted, and cannot be read here; give App or Client the codec that it was stored with: payloads=…"
+
+
+class Offloaded(Protocol):
+    """Values that a codec has stored outside of the database, and that are to be deleted when their names are gone from it."""
+
+    @property
+    def marker(self) -> str:
+        """Every stored text that names a value has this in it."""
+        ...
+
+    def claim(self, database: str) -> None:
+        """Note that they belong to a database; an error if they belong to another one."""
+        ...
+
+    def stored_before(self, moment: datetime) -> set[str]:
+        """The names of values that were stored before a time."""
+        ...
+
+    def named_in(self, text: str) -> Iterator[str]:
+        """The names in a stored text."""
+        ...
+
+    def delete(self, name: str) -> None:
+        """Delete a value."""
+        ...
 
 
 class PayloadCodec(Protocol):

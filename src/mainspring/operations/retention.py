@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import field
 
 from mainspring.errors import InvalidInput
-from mainspring.model.clock import SECOND
+from mainspring.model.clock import SECOND, to_datetime
 from mainspring.recurrence.durations import parse_duration
 from mainspring.store.verbs.prune import Keep
 
@@ -16,10 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from mainspring.model.clock import Clock
+    from mainspring.model.payloads import Offloaded
     from mainspring.store.external.other_database import Elsewhere
     from mainspring.store.protocol import Store
 
 _AT_ONCE = 500
+UNNAMED = 86_400 * SECOND
+"""A value outside of the database may be unnamed for so long: its transaction has yet to commit."""
 _SILENT = 60 * SECOND
 """A worker without a heartbeat for so long counts as dead."""
 
@@ -114,6 +117,18 @@ class Pruning:
     def sweep(self, places: Iterable[Elsewhere]) -> int:
         """Delete the outcomes of transactions in other databases that no run needs any more. Return the number of rows."""
         return sum(place.sweep(self._store.transactions) for place in places)
+
+    def sweep_values(self, offloaded: Offloaded) -> int:
+        """Delete what a codec has stored outside of the database and no stored value names any more; how many."""
+        offloaded.claim(self._store.transactions.store_id())
+        # Listed first: what is stored later, and named by a commit after the look at the database, is not among them.
+        orphans = offloaded.stored_before(to_datetime(self._clock.now() - UNNAMED))
+        if orphans:
+            for text in self._store.retention.texts_with(offloaded.marker):
+                orphans.difference_update(offloaded.named_in(text))
+        for name in orphans:
+            offloaded.delete(name)
+        return len(orphans)
 
     def prune(self, keep: Keep, on_batch: Callable[[int], None] = lambda _: None) -> int:
         """Delete expired runs in small batches, so that no worker has to wait. Return the number of runs."""

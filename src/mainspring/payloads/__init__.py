@@ -8,6 +8,15 @@ from mainspring.model.payloads import PayloadCodec
 from mainspring.payloads.chain import Chain
 from mainspring.payloads.compression import Compression
 from mainspring.payloads.encryption import Encryption
-from mainspring.payloads.offload import BlobStore, FileStore, Offload
+from mainspring.payloads.offload import BlobStore, DeletingBlobStore, FileStore, Offload
 
-__all__ = ["BlobStore", "Chain", "Compression", "Encryption", "FileStore", "Offload", "PayloadCodec"]
+__all__ = [
+    "BlobStore",
+    "Chain",
+    "Compression",
+    "DeletingBlobStore",
+    "Encryption",
+    "FileStore",
+    "Offload",
+    "PayloadCodec",
+]

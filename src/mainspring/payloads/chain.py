@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mainspring.errors import InvalidInput
+from mainspring.payloads.offload import Offload
 
 if TYPE_CHECKING:
     from mainspring.model.payloads import PayloadCodec
+    from mainspring.payloads.offload import OffloadedValues
 
 
 class Chain:
@@ -20,7 +22,14 @@ class Chain:
     def __init__(self, *codecs: PayloadCodec) -> None:
         if not codecs or not all(hasattr(codec, "encode") and hasattr(codec, "decode") for codec in codecs):
             raise InvalidInput(f"Chain takes codecs with encode and decode, not {codecs!r}")
+        if any(isinstance(codec, Offload) for codec in codecs[:-1]):
+            raise InvalidInput("in a Chain, Offload is the last: what comes after it would hide the names of values")
         self._codecs = codecs
+
+    @property
+    def offloaded(self) -> OffloadedValues | None:
+        """What the last codec has stored outside of the database, if that can be deleted."""
+        return getattr(self._codecs[-1], "offloaded", None)
 
     def encode(self, data: bytes) -> bytes:
         """Encode with each codec, first to last."""

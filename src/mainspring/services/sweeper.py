@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from mainspring.model.clock import SECOND
 from mainspring.services.service import Service
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from mainspring.engine.engine import Engine
     from mainspring.model.clock import Clock
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("mainspring.services")
 
 _POLL = 600.0
+_DAY = 86_400 * SECOND
 
 
 class Sweeper(Service):
@@ -31,12 +33,25 @@ class Sweeper(Service):
         self._store = store
         self._engine = engine
         self._places = places
+        self.sweep_values: Callable[[], int] | None = None
+        """Deletes what a codec has stored outside of the database and no stored value names any more; None: there is no such codec."""
 
     async def run_once(self, now: int) -> int | None:
-        del now
         if self.rounds > 0:
             await self.sweep()
+            await self._sweep_values(now)
         return None
+
+    async def _sweep_values(self, now: int) -> None:
+        """Values outside of the database, once a day in the whole fleet: that reads every stored value."""
+        if self.sweep_values is None or not await self._engine.in_thread(self._store.retention.begin_sweep, now, _DAY):
+            return
+        try:
+            count = await self._engine.in_thread(self.sweep_values)
+        except Exception as error:  # noqa: BLE001  (it is a user's own storage: the next day tries again)
+            log.warning("values outside of the database that no run needs could not be deleted: %s", error)
+        else:
+            log.info("%d values outside of the database that no run needs were deleted", count)
 
     async def sweep(self) -> int:
         """Delete the outcomes that are no longer needed, and return how many rows."""

@@ -7,6 +7,18 @@ from mainspring.store.sql.dialect import PerDatabase
 TABLES_OF_RUN = ("steps", "messages", "events", "streams", "logs")
 """The tables that have rows of a run besides its own."""
 
+VALUES = {
+    "runs": ("tick", "input", "output", "error"),
+    "steps": ("output", "error", "trail"),
+    "messages": ("body", "answer", "error"),
+    "events": ("value",),
+    "streams": ("value",),
+    "logs": ("message",),
+    "schedules": ("declared", "input", "last_result", "last_failure"),
+    "actions": ("details", "outcome"),
+}
+"""The columns that have values of users, which a codec encodes."""
+
 
 def ended_runs(alias: str, function: str) -> str:
     """The runs that have ended: scheduled functions if `function` is 1, others if it is 0. Word for word what an index is about."""

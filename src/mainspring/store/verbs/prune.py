@@ -12,15 +12,19 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 
 from mainspring.model.clock import SECOND, SystemClock
-from mainspring.store.sql.retention import COUNT_OLD, FIND_OLD, NTH_END, OLDEST_ENDS, PRUNE, TABLES_OF_RUN
+from mainspring.store.sql.retention import COUNT_OLD, FIND_OLD, NTH_END, OLDEST_ENDS, PRUNE, TABLES_OF_RUN, VALUES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from mainspring.store.transaction import Script, Transaction, Transactor
 
 _CLOCK = SystemClock()
 _MINUTE = 60 * SECOND
+BEGIN_SWEEP = """
+  INSERT INTO meta (key, value) VALUES ('payload_sweep', :now)
+  ON CONFLICT (key) DO UPDATE SET value = excluded.value WHERE CAST(meta.value AS bigint) <= :before RETURNING key
+"""
 
 
 class Keep(Struct, frozen=True):
@@ -102,6 +106,20 @@ class Retention:
         if self._in_one_statement:
             return len(self._transactor.execute(PRUNE, rules=due.rules, limit=limit))
         return self._transactor.change(lambda tx: _prune(tx, due.rules, limit))
+
+    def texts_with(self, marker: str) -> Iterator[str]:
+        """All stored values that have a marker in them. Reads every value there is."""
+        for table, columns in VALUES.items():
+            for column in columns:
+                found = self._transactor.read(
+                    f"SELECT CAST({column} AS text) FROM {table} WHERE CAST({column} AS text) LIKE :pattern",
+                    pattern=f"%{marker}%",
+                )
+                yield from (row[0] for row in found)
+
+    def begin_sweep(self, now: int, every: int) -> bool:
+        """Whether values outside of the database are to be swept now: no process has in the last `every` microseconds."""
+        return bool(self._transactor.execute(BEGIN_SWEEP, now=str(now), before=now - every))
 
     def round_trip(self) -> float:
         """Seconds that it takes to ask the database anything at all."""
