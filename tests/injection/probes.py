@@ -18,7 +18,8 @@ _PATIENCE = 2
 def make_probes(app: App, life: int) -> list[Any]:
     """Workflows that wait for each other: an `async def` one and a `def` one.
 
-    Only this life knows them: after a takeover there is another worker, which would execute those that find no slot here.
+    Only this life knows them. A claim that is under way reserves slots, so a probe that is started meanwhile is stored as queued; after a takeover there is
+    another worker, which would claim it, and the others would wait for it in vain although no slot is missing here.
     """
     there: dict[str, int] = {}
     full = asyncio.Event()
