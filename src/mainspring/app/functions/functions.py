@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Coroutine
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
@@ -20,6 +19,7 @@ from mainspring.errors import InvalidInput
 from mainspring.model.given import check_name
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
     from typing import Unpack
 
     from mainspring.app.caller.current import Home
@@ -201,6 +201,3 @@ def as_call(value: object) -> Call[Any]:
     if isinstance(value, _Fn):
         raise InvalidInput(f"{value.name} is a function, not a call; write {value.name}.bind(…) with its arguments")
     raise InvalidInput(f"this takes a call, made with fn.bind(…), not {value!r}")
-
-
-AnyFunction = Callable[..., Any]

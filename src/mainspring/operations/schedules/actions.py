@@ -126,13 +126,6 @@ class Schedules(ScheduleViews):
         self._insert([row], ticks, backfills)
         return ScheduleInfo(**schedule_values(self._get(definition.id), now))
 
-    def create_many(self, definitions: Sequence[Definition]) -> int:
-        """Create many schedules, in transactions of a few hundred. Return how many."""
-        rows = [self._row(definition) for definition in definitions]
-        for first in range(0, len(rows), _AT_ONCE):
-            self._insert(rows[first : first + _AT_ONCE])
-        return len(rows)
-
     def _row(self, definition: Definition, *, paused: bool = False) -> Schedule:
         check_schedule_id(definition.id)
         check_note(definition.note)

@@ -59,23 +59,14 @@ def _replies(only: str = "") -> str:
 """
 
 
-def _takes(only: str = "") -> str:
-    return f"""
-  UPDATE messages m SET received = :now, position = p.position
-  FROM json_to_recordset(:takes::json) AS p (op integer, run text, number bigint, position text)
-  WHERE m.run = p.run AND m.number = p.number {only} RETURNING m.run
-"""
-
-
 _TABLES: tuple[Table, ...] = ("events", "streams")
 _POSTS = {False: _posts(), True: _posts(f"WHERE p.op {_STANDS}")}
 _ENTRIES = {table: {False: _entries(table), True: _entries(table, f"WHERE p.op {_STANDS}")} for table in _TABLES}
 _REPLIES = {False: _replies(), True: _replies(f"AND p.op {_STANDS}")}
-TAKES = _takes()
-TAKES_OF_BATCH = _takes(f"AND p.op {_STANDS}")
-UNTAKE = """
-  UPDATE messages SET received = NULL, position = NULL
-  WHERE run = :run AND position = :position AND answered IS NULL RETURNING run
+TAKES_OF_BATCH = f"""
+  UPDATE messages m SET received = :now, position = p.position
+  FROM json_to_recordset(:takes::json) AS p (op integer, run text, number bigint, position text)
+  WHERE m.run = p.run AND m.number = p.number AND p.op {_STANDS} RETURNING m.run
 """
 LISTENERS = """
   SELECT DISTINCT s.run FROM json_to_recordset(:published::json) AS w (run text, kind text, name text)
