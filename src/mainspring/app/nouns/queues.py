@@ -55,7 +55,7 @@ class QueueVerbs:
         partition: str | None = None,
         **named: Unpack[QueueArguments],
     ) -> Coroutine[Any, Any, QueueInfo]:
-        """Create a queue, or change the named limits, at once and for all workers. Other limits stay; None removes a limit.
+        """Create a queue, or change the given limits, at once and for all workers. Other limits stay; None removes a limit.
 
         With a `partition`, the `partition_` limits are those of that partition alone; if all are None, it has the limits of the other
         partitions again.
@@ -67,7 +67,7 @@ class QueueVerbs:
 
     @dual
     def pause(self, /, name: str) -> Coroutine[Any, Any, None]:
-        """Begin no more runs of a queue until it is resumed. Runs that have begun continue."""
+        """Stop beginning runs of a queue until it is resumed. Runs that have begun continue."""
         return self._change("pause", None, lambda queues: queues.pause(name))
 
     @dual

@@ -107,7 +107,7 @@ class RunVerbs(_Noun, Generic[R]):
     def cancel(
         self, /, *ids: str, reason: str | None = None, **filters: Unpack[RunTraits]
     ) -> Coroutine[Any, Any, Changed]:
-        """Cancel runs and their children: they stop before their next step. By id: False if the run had ended or is unknown.
+        """Ask runs and their children to stop before their next step. By id: False if the run had ended or is unknown.
 
         This verb and those below take ids, or the filters of `list` for all matching runs. Matching runs are changed a few hundred at a
         time, and the answer has only the runs that were changed. The answer is true if any run was changed.
@@ -122,7 +122,7 @@ class RunVerbs(_Noun, Generic[R]):
     def terminate(
         self, /, *ids: str, reason: str | None = None, **filters: Unpack[RunTraits]
     ) -> Coroutine[Any, Any, Changed]:
-        """End the records of runs and their children at once, and fence their workers. By id: False if the run had ended or is unknown."""
+        """End runs and their children at once. Their workers are fenced. By id: False if the run had ended or is unknown."""
         check_reason(reason)
         if not filters:
             _check_ids(*ids)
@@ -133,7 +133,7 @@ class RunVerbs(_Noun, Generic[R]):
     def resume(
         self, /, *ids: str, to_queue: str | None = None, **filters: Unpack[RunTraits]
     ) -> Coroutine[Any, Any, Changed]:
-        """Continue cancelled runs, and runs that failed with "recovery exhausted", from their record, with their cancelled children.
+        """Let cancelled runs, and runs that were recovered too often, continue where they stopped. Their cancelled children continue too.
 
         With `to_queue` the runs wait in that queue from now on. By id: False if the run is in another state. Raises `NotFound` for an
         unknown id, and then nothing is done.
@@ -142,7 +142,7 @@ class RunVerbs(_Noun, Generic[R]):
 
     @dual
     def retry(self, /, *ids: str, **filters: Unpack[RunTraits]) -> Coroutine[Any, Any, Changed]:
-        """Retry failed runs from their record. The exception that ended a run is forgotten, with what was recorded because of it.
+        """Let failed runs continue from their recorded steps. The exception that ended a run is forgotten, with what was recorded because of it.
 
         By id: False if the run has not failed. Raises `NotFound` for an unknown id, and then nothing is done.
         """
@@ -152,7 +152,7 @@ class RunVerbs(_Noun, Generic[R]):
     def complete(
         self, /, *ids: str, result: Any = None, reason: str | None = None, **filters: Unpack[RunTraits]
     ) -> Coroutine[Any, Any, Changed]:
-        """End unowned or failed runs as succeeded, with `result`. By id: False if the run cannot be completed.
+        """End runs that no worker owns, or that have failed, as succeeded. By id: False if the run cannot be completed.
 
         Filters match failed runs only with state="failed". A result of another type than the function returns is an error, and nothing
         is done. Without the function's code, as in a client, any result is stored, and fails to decode for a caller if it does not fit.
@@ -164,7 +164,7 @@ class RunVerbs(_Noun, Generic[R]):
     def fail(
         self, /, *ids: str, reason: str | None = None, **filters: Unpack[RunTraits]
     ) -> Coroutine[Any, Any, Changed]:
-        """End unowned runs as failed, without further attempts. By id: False if the run cannot be failed.
+        """End runs that no worker owns as failed, without further attempts. By id: False if the run cannot be failed.
 
         Failed runs get the reason and keep their error; filters match them only with state="failed".
         """
@@ -181,7 +181,7 @@ class RunVerbs(_Noun, Generic[R]):
         attempts: int | None = None,
         **filters: Unpack[RunTraits],
     ) -> Coroutine[Any, Any, Changed]:
-        """Change the due time, priority or attempts of runs that have not begun or wait for a retry; retry failed runs at that time.
+        """Change when runs begin that have not begun or wait for a retry, and retry failed runs at that time.
 
         What is not named stays. By id: False if the run is in another state. Filters match failed runs only with state="failed".
         """
@@ -241,7 +241,7 @@ class RunVerbs(_Noun, Generic[R]):
         past_last: bool = False,
         children: Mapping[str, str] | None = None,
     ) -> Coroutine[Any, Any, Handle[R]]:
-        """Start new runs with a copy of what other runs recorded before a step, and continue from there.
+        """Start new runs with a copy of the operations that others recorded before a step.
 
         `step` is a position or a name; without it the new run begins at the beginning, with `past_last` after the last step. `children`
         maps ids of children of the original to runs that replace them.
@@ -285,7 +285,7 @@ class RunVerbs(_Noun, Generic[R]):
 
     @dual
     def delete(self, /, *ids: str, **filters: Unpack[RunTraits]) -> Coroutine[Any, Any, Changed]:
-        """Delete ended runs with their children and records. By id: False if there is no such run.
+        """Delete ended runs with their children and all they recorded. By id: False if there is no such run.
 
         Raises `Conflict`, and deletes nothing, if a run has not ended, or another run has yet to read its outcome.
         """
@@ -348,7 +348,7 @@ class VersionVerbs(_Noun):
 
     @dual
     def set_newest(self, /, version: str) -> Coroutine[Any, Any, str]:
-        """Make a version the newest: its declarations of schedules and queues hold, as after a deploy of it.
+        """Make a version the newest one: its declarations of schedules and queues hold, as after a deploy of it.
 
         To roll back, start workers of the older version, then name it here. Raises `NotFound` for a version that has never executed.
         """
@@ -358,7 +358,7 @@ class VersionVerbs(_Noun):
 
     @dual
     def force(self, /, *ids: str, version: str | None = None) -> Coroutine[Any, Any, dict[str, bool]]:
-        """Let stranded runs be continued by any source, or by that of one version. By id: False if the run is not stranded."""
+        """Let stranded runs continue on any source, or on that of one version. By id: False if the run is not stranded."""
         _check_ids(*ids)
         return self._manage("versions.force", dict[str, bool], lambda runs: runs.force(ids, version))
 

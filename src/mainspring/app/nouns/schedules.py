@@ -92,7 +92,9 @@ class AppSchedules:
         note: str | None = None,
         attributes: Mapping[str, Any] | None = None,
     ) -> Coroutine[Any, Any, ScheduleInfo]:
-        """Create a schedule that starts a call at the times of a spec: `create("nightly", report.bind("eu"), Spec(cron=["0 2 * * *"]))`.
+        """Create a schedule that starts a run of a function at the times of a spec.
+
+        `create("nightly", report.bind("eu"), Spec(cron=["0 2 * * *"]))`.
 
         `trigger` starts one run at once, `backfill` also starts the runs of spans of time in the past. Raises `Conflict` if the id exists.
         """
@@ -122,7 +124,7 @@ class AppSchedules:
         remaining: int | None = _KEEP,
         revision: int | None = None,
     ) -> Coroutine[Any, Any, ScheduleInfo]:
-        """Change the named parts of a schedule, from now on; the rest stays. Raises `Conflict` if `revision` is no longer current."""
+        """Change the named parts of a schedule, from now on. The rest stays. Raises `Conflict` if `revision` is no longer current."""
         from mainspring.operations.schedules.info import ScheduleInfo  # noqa: PLC0415
 
         named = {
@@ -157,7 +159,7 @@ class AppSchedules:
     def apply(
         self, /, declarations: Iterable[Declaration], *, prune: bool = False, group: str = "applied"
     ) -> Coroutine[Any, Any, dict[str, str]]:
-        """Create and update the schedules of a group, keeping pauses and counters. With `prune`, delete those of the group that are not
+        """Make the schedules of a group exactly these, keeping pauses and counters. With `prune`, delete those of the group that are not
         listed. Returns for each id: created, updated, unchanged or deleted.
         """
         from mainspring.operations.schedules.actions import Schedules, parts_to_apply  # noqa: PLC0415
@@ -235,7 +237,7 @@ class AppSchedules:
         *,
         again: bool = False,
     ) -> Coroutine[Any, Any, BackfillInfo]:
-        """Start the runs of a span of time, both ends included, in the background.
+        """Start the runs of a span of time, both ends included, a few at a time.
 
         The runs follow one after the other, unless `overlap` is `allow_all`. Times that have a run already are left out unless `again`, and
         so is a time that the clock is about to act on. Several backfills of one schedule run in the order of the requests.
@@ -259,7 +261,7 @@ class AppSchedules:
 
     @dual
     def stop_backfill(self, /, backfill: str) -> Coroutine[Any, Any, BackfillInfo]:
-        """Stop a backfill: it makes no more ticks, and its buffered ticks are dropped. Runs that it has started continue."""
+        """Stop a backfill, and drop its waiting ticks. Runs that it has started continue."""
         from mainspring.operations.schedules.info import BackfillInfo  # noqa: PLC0415
 
         return self._ask("stop_backfill", BackfillInfo, lambda schedules: schedules.stop_backfill(backfill))

@@ -148,7 +148,7 @@ class Schedules(ScheduleViews):
 
     @SCHEDULE_ACTIONS(_defined("is now"))
     def update(self, schedule: str, changes: Mapping[str, Any], *, revision: int | None = None) -> ScheduleInfo:
-        """Change the given columns from now on. Others stay. Raises `Conflict` for a stale revision."""
+        """Change the named parts of a schedule, from now on. `changes` are columns, and others stay. Raises `Conflict` for a stale revision."""
         values = dict(changes)
         if "action" in values:
             self._check_queue(schedule, action_of(values["action"]).queue)
@@ -156,7 +156,7 @@ class Schedules(ScheduleViews):
 
     @SCHEDULE_ACTIONS(_defined("is as declared again:"))
     def reset(self, schedule: str) -> ScheduleInfo:
-        """Restore the declaration of the code or the crontab: changes of operators are undone. A pause stays."""
+        """Reset a schedule to its declaration in the code or crontab: changes made at run time are undone. A pause stays."""
         return self._info(self._change(schedule, lambda control: control.reset()))
 
     @SCHEDULE_ACTIONS(_applied)
@@ -224,7 +224,7 @@ class Schedules(ScheduleViews):
     # -- control -------------------------------------------------------------------------------------------------------
     @SCHEDULE_ACTIONS(_paused)
     def pause(self, schedule: str, note: str | None = None, until: datetime | None = None) -> ScheduleInfo:
-        """Stop starting runs by the clock, until the schedule is resumed or until a time. Triggers and backfills still start runs."""
+        """Pause a schedule until it is resumed, or until a time: the clock starts no runs. Triggers and backfills still start runs."""
         check_note(note)
         when = None if until is None else to_micros(until)
         if when is not None and when <= self._clock.now():
@@ -233,7 +233,7 @@ class Schedules(ScheduleViews):
 
     @SCHEDULE_ACTIONS(_resumed)
     def resume(self, schedule: str, note: str | None = None) -> ScheduleInfo:
-        """Start runs by the clock again. Times of the pause are not started: use a backfill for them."""
+        """Resume a paused schedule. Times of the pause are not started: use a backfill for them."""
         check_note(note)
         return self._info(self._change(schedule, lambda control: control.resume(note)))
 
@@ -242,7 +242,7 @@ class Schedules(ScheduleViews):
 
     @SCHEDULE_ACTIONS(_triggered)
     def trigger(self, schedule: str, overlap: Overlap | str | None = None) -> TickInfo:
-        """Start a run now, whatever the clock says. Return the tick, with its outcome."""
+        """Start a run of a schedule now. Return the tick, with its outcome."""
         request = self._request()
         policy = None if overlap is None else read_overlap(overlap)
         made = self._store.ticks(TickFilter(schedule, request=request)) if self._origin else []
@@ -258,7 +258,7 @@ class Schedules(ScheduleViews):
 
     @SCHEDULE_ACTIONS(_not_skipped)
     def unskip(self, schedule: str, when: datetime | None = None) -> datetime:
-        """Do not skip the first skipped tick, or that of a nominal time. Return the time of the tick."""
+        """Undo the first skip, or that of a nominal time. Return the time of the tick."""
         return self._skip(schedule, when, undo=True)
 
     def _skip(self, schedule: str, when: datetime | None, *, undo: bool) -> datetime:
