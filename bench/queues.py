@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import statistics
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bench.harness import Figure
@@ -18,7 +20,7 @@ from mainspring.store.protocol import ClaimRequest
 from mainspring.store.writes import Finish
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from bench.harness import Target
     from mainspring import AsyncFn
@@ -43,25 +45,36 @@ _OVER = f"""
 """
 
 
-FEW, JOBS = 2_000, 20_000
+FEW, JOBS, AT_ONCE = 2_000, 20_000, 1_000
 MANY = int(os.environ.get("BENCH_WAITING", "1000000"))
 """So many runs wait, and as many have ended."""
 
 
 def queues(target: Target) -> Iterator[Figure]:
-    """Jobs through a queue with a limit, and what a claim costs when few and when many wait."""
-    done, enqueued = jobs_per_second(target.fresh(), JOBS)
-    yield Figure("mainspring", "jobs through a queue", target.kind, done, "/s", f"{JOBS:,}, one worker")
-    batched = batched_jobs_per_second(target.fresh(), JOBS)
-    yield Figure(
-        "mainspring", "jobs of a batch function", target.kind, batched, "/s", f"{JOBS:,}, batch=100, one worker"
-    )
-    yield Figure("mainspring", "jobs enqueued", target.kind, enqueued, "/s", "by start_many")
+    """What a claim costs when few and when many wait."""
     for what, waiting, over in (("few", FEW, 0), ("many", MANY, MANY)):
         took, plain = claim_milliseconds(target.fresh(), waiting, over)
         note = f"ten of {waiting:,}; {over:,} have ended"
         yield Figure("mainspring", f"claims, {what} waiting", target.kind, took, "ms", f"{note}; 1,000 partitions")
         yield Figure("mainspring", f"plain claims, {what} waiting", target.kind, plain, "ms", f"{note}; no queue")
+
+
+def jobs(target: Target, peer: Callable[[], Iterable[Figure]] | None) -> Iterator[Figure]:
+    """Jobs through a queue, in turns with those of a peer on the same server: of each the median of three."""
+    ours: list[tuple[float, float, float]] = []
+    theirs: list[list[Figure]] = []
+    for _ in range(3):
+        ours.append((*jobs_per_second(target.fresh(), JOBS), batched_jobs_per_second(target.fresh(), JOBS)))
+        if peer is not None:
+            theirs.append(list(peer()))
+    done, enqueued, batched = (statistics.median(each) for each in zip(*ours, strict=True))
+    yield Figure("mainspring", "jobs through a queue", target.kind, done, "/s", f"{JOBS:,}, one worker")
+    yield Figure(
+        "mainspring", "jobs of a batch function", target.kind, batched, "/s", f"{JOBS:,}, batch=100, one worker"
+    )
+    yield Figure("mainspring", "jobs enqueued", target.kind, enqueued, "/s", f"by start_many, {AT_ONCE:,} at a time")
+    for same in zip(*theirs, strict=True):
+        yield replace(same[0], value=statistics.median(each.value for each in same))
 
 
 def jobs_per_second(url: str, jobs: int) -> tuple[float, float]:
@@ -95,7 +108,8 @@ async def _measure(app: App, job: AsyncFn[[int], int], jobs: int) -> tuple[float
     async with app:
         app.pause()
         began = time.perf_counter()
-        await app.start_many(job.bind(number) for number in range(jobs))
+        for first in range(0, jobs, AT_ONCE):
+            await app.start_many(job.bind(number) for number in range(first, first + AT_ONCE))
         enqueued = time.perf_counter() - began
         began = time.perf_counter()
         app.resume()

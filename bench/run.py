@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, cast
 import click
 
 from bench import bare, core
+from bench.distant import distant
 from bench.fleet import fleet
 from bench.functions import PENDING_COSTS, functions
 from bench.harness import (
@@ -38,7 +39,7 @@ from bench.harness import (
 )
 from bench.history import with_past
 from bench.messages import messages
-from bench.queues import JOBS, queues
+from bench.queues import JOBS, jobs, queues
 from bench.schedules import schedules
 from bench.snapshots import snapshots
 from bench.transactions import transactions
@@ -64,6 +65,7 @@ SECTIONS: Final = (
     "messages",
     "fleet",
     "wal",
+    "distant",
     "web",
 )
 _OWN: Final[dict[str, Measure]] = {
@@ -74,6 +76,7 @@ _OWN: Final[dict[str, Measure]] = {
     "snapshots": snapshots,
     "fleet": fleet,
     "wal": wal,
+    "distant": distant,
     "web": web,
 }
 """Sections that compare ours with the bare database or with ourselves."""
@@ -83,7 +86,8 @@ PEER_PYTHON: Final = PROJECT / ".bench-venv" / "bin" / "python"
 BUDGETS: Final = (
     Budget("step, async run", ("bare", "commit, beside steps"), at_most=2.2),
     Budget("step, def run", ("bare", "commit, beside steps"), at_most=1.6),
-    Budget("start + step + finish", ("bare", "commit, beside runs"), at_most=6),
+    Budget("start + step + finish", ("bare", "commit, beside runs"), at_most=6.5, database="sqlite"),
+    Budget("start + step + finish", ("bare", "commit, beside runs"), at_most=5.5, database="postgres"),
     Budget("concurrent steps", ("dbos", "concurrent steps"), at_least=60),
     Budget("concurrent steps", ("bare", "batched rows"), at_least=0.10),
     Budget("queued runs", ("dbos", "queued runs"), at_least=30),
@@ -109,7 +113,16 @@ BUDGETS: Final = (
     Budget("enqueue to start", None, at_most=5),
     Budget("enqueue to start elsewhere", None, at_most=10),
     Budget(f"idle with {QUEUES} queues", None, at_most=10),
-    Budget("jobs through a queue", ("pgqueuer", "jobs through a queue"), at_least=1),
+    Budget("jobs through a queue", ("pgqueuer", "jobs through a queue"), at_least=1.3),
+    Budget("jobs of a batch function", None, at_least=25_000, database="postgres"),
+    Budget("jobs enqueued", None, at_least=45_000, database="postgres"),
+    *(
+        Budget(
+            f"{what} under an old snapshot, last", ("mainspring", f"{what} under an old snapshot, first"), at_least=0.7
+        )
+        for what in ("jobs", "jobs of partitions", "sleepers", "ticks", "deleted runs")
+    ),
+    *(Budget(f"slots in use at a distance, {what} a limit", None, at_least=80) for what in ("with", "without")),
     Budget("plain claims, many waiting", ("mainspring", "plain claims, few waiting"), at_most=2),
     *(Budget(f"{what}, many pending", ("mainspring", f"{what}, few pending"), at_most=2) for what in PENDING_COSTS),
     *(Budget(f"page: {name}", None, at_most=100) for name in PAGES if name != "runs of a rare workflow"),
@@ -159,10 +172,12 @@ def _measure(target: Target, past: Target, sections: tuple[str, ...], peer_pytho
         if name in sections:
             yield from measure(target)
     if "queues" in sections:
+        beside = peer_python if target.kind == "postgres" else None
+        yield from jobs(
+            target, None if beside is None else lambda: _peer(beside, "pgqueuer_peer.py", target.fresh(), str(JOBS))
+        )
         yield from queues(target)
         yield from waking(target)
-        if peer_python is not None and target.kind == "postgres":
-            yield from _peer(peer_python, "pgqueuer_peer.py", target.fresh(), str(JOBS))
     if peer_python is not None:
         yield from _peer(peer_python, "dbos_peer.py", target.fresh(), *sections)
 

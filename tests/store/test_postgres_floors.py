@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
+from mainspring import App, Spec, testing
 from mainspring.model.queues import Limits, Queue
 from mainspring.model.states import State
 from mainspring.store.open import open_store
 from mainspring.store.postgres import floors
 from mainspring.store.postgres.claim_statements import ABOVE_FLOORS
 from mainspring.store.postgres.dialect import Dialect
+from mainspring.store.sql.retention import PRUNE
+from mainspring.store.verbs.prune import Keep
 from tests.store.build import (
     NOW,
     SECOND,
@@ -185,8 +188,76 @@ def _pages_read(connection: psycopg.Connection, ranges: str) -> int:
         "compatible": False,
         "version": asked.version,
     }
-    statement = Dialect("mainspring")(ABOVE_FLOORS.unpartitioned).decode()
+    return _pages_of(connection, ABOVE_FLOORS.unpartitioned, values)
+
+
+def _pages_of(connection: psycopg.Connection, text: str, values: dict[str, Any]) -> int:
+    statement = Dialect("mainspring")(text).decode()
     row = connection.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}".encode(), values).fetchone()
     assert row is not None
     plan = row[0][0]["Plan"]
     return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
+
+
+def test_a_run_that_goes_on_is_found_at_once(store: Store) -> None:
+    """Also one that was due long before others that went on."""
+    start(store, *(run(f"{number}", queue="q") for number in range(4)))
+    begun = {each.run.id: each for each in claim(store, now=NOW)}
+    for number, epoch in (("0", 1), ("1", 1), ("0", 2)):
+        now = NOW + 10 * SECOND * epoch
+        write(store, sleep(number, now, str(epoch), epoch=epoch), mood=State.WAITING)
+        done(store, rest(number, epoch=epoch))
+        assert ids(claim(store, now=now)) == [number]
+    done(store, release("3", epoch=begun["3"].run.epoch))
+    assert ids(claim(store, now=NOW + 30 * SECOND)) == ["3"]
+
+
+async def test_schedules_act_at_their_times_and_on_changes_at_once(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(floors, "_QUICK", -1)
+    monkeypatch.setattr(floors, "_PAUSE", 3600.0)
+    app, acted = App(), list[str]()
+
+    @app.workflow
+    async def act(who: str) -> None:
+        acted.append(who)
+
+    async with testing.world(app, url=postgres_url) as world:
+        await app.schedules.create("a", act.bind("a"), Spec(intervals=["1m"]))
+        await world.advance("10m")
+        assert acted == ["a"] * 10
+        await app.schedules.create("b", act.bind("b"), Spec(intervals=["1m"]))
+        await world.advance("5m")
+        assert (acted.count("a"), acted.count("b")) == (15, 5)
+        await app.schedules.pause("a")
+        await world.advance("5m")
+        await app.schedules.resume("a")
+        await world.advance("5m")
+        assert (acted.count("a"), acted.count("b")) == (20, 15)
+        await app.schedules.trigger("a")
+        await world.drain()
+        assert acted.count("a") == 21
+
+
+def test_batches_of_retention_do_not_pass_over_what_was_deleted(store: Store, postgres_url: str) -> None:
+    with psycopg.connect(postgres_url) as old, psycopg.connect(postgres_url, autocommit=True) as watch:
+        watch.execute(
+            "INSERT INTO mainspring.runs (id, uid, workflow, kind, state, input, output, due, created, started, completed, epoch)"
+            " SELECT 'old-' || n, 'old-' || n, 'wf', 'workflow', 'succeeded', '{}', '1', n, n, n, n, 1"
+            " FROM generate_series(1, 4000) n"
+        )
+        old.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        old.execute("SELECT 1 FROM mainspring.runs")
+        due = store.retention.due(Keep(runs=0), NOW)
+        for _ in range(39):
+            assert store.retention.prune(due, 100) == 100
+        retention: Any = store.retention
+        ((_, last),) = retention._ends.items()
+        (rule,) = json.loads(due.rules)
+        everything, above = (
+            _pages_of(watch, PRUNE, {"rules": json.dumps([rule | {"oldest": oldest}]), "limit": 10})
+            for oldest in (rule["oldest"], last)
+        )
+        assert store.retention.prune(due, 100) == 80, "both looks were made by EXPLAIN, which deletes"
+    assert everything > 2 * above, (everything, above)

@@ -103,11 +103,11 @@ _TAKE = f"""
 """
 _MORE = f"SELECT 1 FROM runs WHERE state = 'queued' AND queue IS NULL AND {_CLAIMABLE} LIMIT 1"
 LOOK = f"""
-  SELECT least(
+  SELECT
     (SELECT min(due) FROM runs WHERE owner IS NULL AND state IN ('scheduled', 'waiting') AND due >= :due_floor),
     (SELECT min(deadline) FROM runs
-     WHERE deadline IS NOT NULL AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting'))),
-    EXISTS (SELECT 1 FROM runs WHERE {text.RESUMES})
+     WHERE deadline IS NOT NULL AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting') AND deadline >= :deadline_floor),
+    EXISTS (SELECT 1 FROM runs WHERE {text.RESUMES} AND due >= :resumed_floor)
 """
 NO_NAMES = "SELECT NULL WHERE false"
 """In place of the functions whose runs wait, where a look at all of them takes long."""

@@ -81,7 +81,7 @@ class Claims:
         statements = sql.BY_NAME if by_names else sql.ABOVE_FLOORS if above else sql.IN_ORDER
         values = self._values(request, plain) | {
             "floors": floors.ranges() if above else "[]",
-            "due_floor": floors.due,
+            **floors.times(),
         }
         busy = request.policy.divide(request, self._busy.pop(kind, ()), self._count, self._turns)
         ahead = Ahead(request, busy, statements, floors)
@@ -97,7 +97,7 @@ class Claims:
         ]
         with self._db.connection() as db:
             try:
-                _, rows, ((began,),), ((due, resumes),), waiting, exceptions, names, ((done,),), *rest = (
+                _, rows, ((began,),), ((due, deadline, resumes),), waiting, exceptions, names, ((done,),), *rest = (
                     db.wire.execute(
                         *((self._sql.raw(each), values) for each in asked),
                         *((self._sql.raw(each), values | own) for each, own in ahead.asked()),
@@ -105,8 +105,7 @@ class Claims:
                 )
                 if not above:
                     floors.looked_at_all(done - began, _CLOCK.monotonic())
-                if due is None or due > request.now:
-                    floors.promoted(request.now)
+                floors.waiting(due, deadline, request.now)
                 floors.empty([*(row[0] for row in waiting), *([PLAIN] if rows or not plain else [])])
                 taken = [to_run(row[2:]) for row in rows] if plain else []
                 floors.taken(PLAIN, ((run.priority, run.due or 0) for run in taken))
@@ -128,7 +127,7 @@ class Claims:
         else:
             self._beside_queues.discard(request.worker)
         claims = self._with_steps(sorted(taken, key=lambda run: (run.priority, run.due, run.uid)))
-        times = [when for when in (due, demands.again) if when is not None]
+        times = [when for when in (due, deadline, demands.again) if when is not None]
         return Claimed(
             claims,
             min(times, default=None),

@@ -1,12 +1,13 @@
-"""Where a claim begins to look, while looking from the beginning takes long.
+"""Where a look begins for what is ready or due, while looking from the beginning takes long.
 
-A run that was claimed leaves an entry in the index of ready runs. While a transaction elsewhere keeps an old snapshot open, vacuum
-cannot remove such entries, and a look from the beginning of the index passes over all of them. `Floors` remembers, for each queue and
-priority, up to where runs were claimed: the next looks begin there.
+A run that was claimed leaves an entry in the index of ready runs, and so does a schedule that was due. While a transaction elsewhere keeps
+an old snapshot open, vacuum cannot remove such entries, and a look from the beginning of the index passes over all of them. `Floors`
+remembers for claims, by queue and priority, up to where runs were claimed, and `ScheduleFloors` for passes of the scheduler up to where
+schedules have acted: the next looks begin there.
 
-What becomes ready below a floor is found all the same. Its notification says that it has been due for a while (`overdue`), which drops
-the floors; and every few seconds a claim looks at everything, because notifications can get lost. While a look at everything is quick,
-there are no floors.
+What becomes ready below a floor is found all the same. Its notification says so (`overdue` of runs, `due` of schedules), which drops
+the floors; and every few seconds everything is looked at, because notifications can get lost (`Looks`). While a look at everything
+is quick, there are no floors.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ import json
 import threading
 from typing import TYPE_CHECKING, Any
 
+from mainspring.model.clock import SystemClock
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+_CLOCK = SystemClock()
 SLACK = 100_000
 """How far below the last claimed run a look begins, in microseconds: commits are not in the order of due times."""
 CLOCK_ERROR = 1_000_000
@@ -42,38 +46,80 @@ class Counted:
         self.earlier = list(earlier)
 
 
-class Floors:
-    """The floors of one kind of claims: those of one worker for one set of functions. Any thread may drop them."""
+class Looks:
+    """Decides which looks are at everything: the first, those after a `drop`, one every few seconds, and all while they are quick."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._floors: dict[str, dict[int, int]] = {}
-        self._before: dict[str, dict[int, int]] = {}
-        self._counted: dict[str, Counted] = {}
-        self._due = 0
         self._look_at_all = True
         self._used = False
         self._until = 0.0
 
     def drop(self) -> None:
-        """Have the next claim look at everything."""
+        """Have the next look be at everything. From any thread."""
         self._look_at_all = True
+
+    def from_floors(self, monotonic: float) -> bool:
+        """Whether a look may begin at the floors."""
+        if self._used and not self._look_at_all and monotonic < self._until:
+            return True
+        self._look_at_all = False
+        return False
+
+    def looked_at_all(self, took: int, monotonic: float) -> bool:
+        """A look at everything took so many microseconds. Whether there are to be floors."""
+        self._used = took > _QUICK
+        self._until = monotonic + max(_PAUSE, _SHARE * took / 1_000_000)
+        return self._used
+
+
+class ScheduleFloors:
+    """Where a pass begins to look for schedules that are due, and for ends of their runs that are to be processed."""
+
+    def __init__(self) -> None:
+        self._looks = Looks()
+        self._floors = (0, 0)
+        self.drop = self._looks.drop
+
+    def begin(self) -> tuple[int, int]:
+        """No schedule was due before the first of these times, and no end to process came before the second."""
+        if not self._looks.from_floors(_CLOCK.monotonic()):
+            self._floors = (0, 0)
+        return self._floors
+
+    def looked(self, due: int | None, ended: int | None, now: int, took: float) -> None:
+        """The first due time of all, and the first of the ends to process, in a look that took so many seconds."""
+        if self._floors == (0, 0) and not self._looks.looked_at_all(int(took * 1_000_000), _CLOCK.monotonic()):
+            return
+        firsts = (now if each is None else min(each, now) for each in (due, ended))
+        due_floor, ended_floor = (max(1, first - CLOCK_ERROR) for first in firsts)
+        self._floors = (due_floor, ended_floor)
+
+
+class Floors:
+    """The floors of one kind of claims: those of one worker for one set of functions. Any thread may drop them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._looks = Looks()
+        self._floors: dict[str, dict[int, int]] = {}
+        self._before: dict[str, dict[int, int]] = {}
+        self._counted: dict[str, Counted] = {}
+        self._due = self._deadline = self._resumed = 0
+        self.drop = self._looks.drop
 
     def begin(self, monotonic: float) -> bool:
         """Whether a claim may begin at the floors; if not, there are none."""
         with self._lock:
-            if self._used and not self._look_at_all and monotonic < self._until:
+            if self._looks.from_floors(monotonic):
                 return True
-            self._look_at_all = False
             self._before = self._floors or self._before
-            self._floors, self._counted, self._due = {}, {}, 0
+            self._floors, self._counted = {}, {}
+            self._due = self._deadline = self._resumed = 0
             return False
 
     def looked_at_all(self, took: int, monotonic: float) -> None:
         """A look at everything took so many microseconds."""
-        self._used = took > _QUICK
-        self._until = monotonic + max(_PAUSE, _SHARE * took / 1_000_000)
-        if not self._used:
+        if not self._looks.looked_at_all(took, monotonic):
             self._before = {}
 
     # -- ready runs ------------------------------------------------------------------------------------------------------
@@ -95,15 +141,22 @@ class Floors:
         with self._lock:
             return json.dumps([row for queue in self._floors for row in _ranges(queue, self._floors[queue])])
 
-    # -- runs that become ready by time ----------------------------------------------------------------------------------
-    @property
-    def due(self) -> int:
-        """No run that waits for its time was to begin before this."""
-        return self._due
+    # -- runs that become ready by time, and those that go on ------------------------------------------------------------
+    def times(self) -> dict[str, int]:
+        """No run that waits for its time was to begin before `due_floor`, none ends by its deadline before `deadline_floor`, and none that
+        goes on was due before `resumed_floor`.
+        """
+        return {"due_floor": self._due, "deadline_floor": self._deadline, "resumed_floor": self._resumed}
 
-    def promoted(self, now: int) -> None:
-        """All runs whose time had come by now were made ready."""
-        self._due = max(self._due, now - CLOCK_ERROR)
+    def waiting(self, due: int | None, deadline: int | None, now: int) -> None:
+        """The first due time of runs that wait for theirs, after those that are due were made ready, and the first deadline."""
+        if due is None or due > now:
+            self._due = max(self._due, now - CLOCK_ERROR)
+        self._deadline = max(self._deadline, (now if deadline is None else min(deadline, now)) - CLOCK_ERROR)
+
+    def resumed(self, due: int) -> None:
+        """No run goes on that was due before this."""
+        self._resumed = max(self._resumed, due - CLOCK_ERROR)
 
     # -- runs that count ---------------------------------------------------------------------------------------------------
     def counted(self, queue: str, now: int) -> Counted:

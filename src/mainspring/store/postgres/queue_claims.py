@@ -84,17 +84,23 @@ class Queued:
         """Take runs that have begun before and want to go on."""
         (known,) = self._execute((text.QUEUES, {}))
         queues = {queue.name: queue for queue in text.to_queues(known)}
-        found = self.request.policy.resumable(self.request, self._resuming(room + 1), queues, room)
+        seen: list[Row] = []
+        found = self.request.policy.resumable(self.request, self._resuming(room + 1, seen), queues, room)
+        taken = set(found.ids)
+        left = [due for run, *_, due, _ in seen if run not in taken]
+        if seen:
+            self._floors.resumed(min(left, default=max(due for *_, due, _ in seen)))
         self.short = found.short
         self.request = replace(self.request, mine=found.mine)
         self.more = found.more
         return self._execute((statements.TAKE_RESUMED, {"ids": array(found.ids)}))[0] if found.ids else []
 
-    def _resuming(self, page: int) -> Iterator[Row]:
+    def _resuming(self, page: int, seen: list[Row]) -> Iterator[Row]:
         """What wants to go on, first due first, without locks: most of it may be beyond what this worker has places for."""
-        due, uid = -1, ""
+        due, uid = self._floors.times()["resumed_floor"] - 1, ""
         while True:
             (rows,) = self._execute((statements.RESUMED, {"due": due, "uid": uid, "page": page}))
+            seen += rows
             yield from rows
             if len(rows) < page:
                 return

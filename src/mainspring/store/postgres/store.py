@@ -15,6 +15,7 @@ from mainspring.store.postgres.claims import Claims
 from mainspring.store.postgres.database import Database
 from mainspring.store.postgres.dialect import Dialect
 from mainspring.store.postgres.executor import PostgresTransactor
+from mainspring.store.postgres.floors import ScheduleFloors
 from mainspring.store.postgres.listener import Listener
 from mainspring.store.postgres.slots import DEFAULT
 from mainspring.store.postgres.transactions import PostgresTransactions
@@ -22,6 +23,7 @@ from mainspring.store.sql.run_filters import POSTGRES_FILTERS
 from mainspring.store.sql_store import SqlStore
 from mainspring.store.transaction import NOTIFY
 from mainspring.store.verbs.prune import Retention
+from mainspring.store.verbs.schedules import Schedules
 from mainspring.store.verbs.tick_lists import POSTGRES_EACH, POSTGRES_SPANS
 
 if TYPE_CHECKING:
@@ -64,6 +66,8 @@ class PostgresStore(SqlStore):
         transactor = PostgresTransactor(self._db, self._sql, origin, self._publish)
         super().__init__(transactor, POSTGRES_FILTERS, POSTGRES_SPANS, POSTGRES_EACH, quick=self._read_prepared)
         self._applier = Applier(self._db, self._sql, origin)
+        self._schedule_floors = ScheduleFloors()
+        self.schedules = Schedules(transactor, self._schedule_floors)
         self.retention = Retention(transactor, in_one_statement=True)
         self._claims = Claims(self._db, self._sql)
         self.transactions = PostgresTransactions(self._db, self._sql, origin, self._signal)
@@ -91,6 +95,8 @@ class PostgresStore(SqlStore):
         """A claim that a signal sets off has to find what the signal is about."""
         if signal.overdue:
             self._claims.drop_floors()
+        if signal.due:
+            self._schedule_floors.drop()
         super()._signal(signal)
 
     def announce(self, claimed: Sequence[str]) -> None:

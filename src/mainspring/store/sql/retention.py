@@ -74,8 +74,8 @@ _UNNEEDED = """
 
 
 _OLD_ON_POSTGRES = f"""
-  FROM json_to_recordset(:rules::json) AS k (name text, before bigint, function integer) CROSS JOIN LATERAL (
-    SELECT r.id FROM runs r WHERE r.workflow = k.name AND r.completed <= k.before
+  FROM json_to_recordset(:rules::json) AS k (name text, oldest bigint, before bigint, function integer) CROSS JOIN LATERAL (
+    SELECT r.id FROM runs r WHERE r.workflow = k.name AND r.completed >= k.oldest AND r.completed <= k.before
       AND {ended_runs("r", "k.function")} AND NOT r.end_unprocessed AND {_UNNEEDED}
     ORDER BY r.completed LIMIT :limit) old
 """
@@ -102,6 +102,6 @@ PRUNE = f"""
     SELECT r.id FROM runs r WHERE r.id = ANY(ARRAY(SELECT id FROM found)) AND r.completed IS NOT NULL
     ORDER BY r.id FOR UPDATE OF r SKIP LOCKED),
   {_DELETED}
-  DELETE FROM runs WHERE id = ANY(ARRAY(SELECT id FROM locked)) RETURNING id
+  DELETE FROM runs WHERE id = ANY(ARRAY(SELECT id FROM locked)) RETURNING workflow, (scheduled_time IS NOT NULL)::integer, completed
 """
 """For PostgreSQL: one round trip, however far away the database is. A run that was locked or resumed meanwhile is left alone."""

@@ -184,22 +184,25 @@ def ticks_page(wanted: TickFilter) -> tuple[Sql, dict[str, Any]]:
 # -- what plans are made from --------------------------------------------------------------------------------------------
 _DUE = f"""
   SELECT n.due, n.later, n.ended, f.id, f.workflow FROM (
-    SELECT (SELECT min(due) FROM schedules) AS due, (SELECT min(due) FROM schedules WHERE due > :now) AS later,
-      EXISTS (SELECT 1 FROM runs WHERE completed IS NOT NULL AND end_unprocessed AND state IN {ENDED}) AS ended) n
+    SELECT (SELECT min(due) FROM schedules WHERE due >= :due_floor) AS due,
+      (SELECT min(due) FROM schedules WHERE due > :now) AS later,
+      (SELECT min(completed) FROM runs
+       WHERE completed IS NOT NULL AND end_unprocessed AND state IN {ENDED} AND completed >= :ended_floor) AS ended) n
   LEFT JOIN (
     SELECT found.id, min(found.workflow) AS workflow, min(found.at) AS at FROM (
       SELECT * FROM (
-        SELECT id, workflow, due AS at FROM schedules WHERE due <= :now AND id <> ALL(:passed) ORDER BY due LIMIT :limit) a
+        SELECT id, workflow, due AS at FROM schedules WHERE due >= :due_floor AND due <= :now AND id <> ALL(:passed)
+        ORDER BY due LIMIT :limit) a
       UNION ALL SELECT * FROM (
         SELECT schedule, workflow, completed FROM runs
-        WHERE completed IS NOT NULL AND end_unprocessed AND state IN {ENDED} AND schedule <> ALL(:passed)
+        WHERE completed IS NOT NULL AND end_unprocessed AND state IN {ENDED} AND completed >= :ended_floor AND schedule <> ALL(:passed)
         ORDER BY completed LIMIT :limit) b) found
     GROUP BY found.id ORDER BY min(found.at), found.id LIMIT :limit) f ON true
   ORDER BY f.at, f.id
 """
 DUE = _by_index(_DUE)
 """The schedules to look at, first due first: those that are due, and those of runs whose end they have not processed. Each row also has
-the next due time of all schedules, that of those that are not due yet, and whether there are runs that ended. One row has no schedule
+the next due time of all schedules, that of those that are not due yet, and the first end of runs that ended. One row has no schedule
 if none is to be looked at."""
 LOOK = f"SELECT {', '.join(SCHEDULE_COLUMNS)} FROM schedules WHERE id = ANY(:ids) ORDER BY id"
 LOCK = f"{LOOK} FOR NO KEY UPDATE"

@@ -71,6 +71,9 @@ class Retention:
     def __init__(self, transactor: Transactor, *, in_one_statement: bool = False) -> None:
         self._transactor = transactor
         self._in_one_statement = in_one_statement
+        self._begun: Due | None = None
+        self._ends: dict[tuple[str, int], int] = {}
+        """The last end of runs of a name that were deleted since."""
 
     def due(self, keep: Keep, now: int) -> Due:
         """Which runs are to be deleted. Changes nothing."""
@@ -86,9 +89,12 @@ class Retention:
             elif length is not None:
                 later.append(oldest + length)
             if length is not None and aged and (surplus is None or surplus < now - length):
-                due.append({"name": name, "before": now - length, "function": function})
+                before = now - length
             elif surplus is not None and surplus >= oldest:
-                due.append({"name": name, "before": surplus, "function": function})
+                before = surplus
+            else:
+                continue
+            due.append({"name": name, "oldest": oldest, "before": before, "function": function})
         return Due(json.dumps(due) if due else "", min(later, default=None), behind)
 
     def _surplus(self, keep: Keep, name: str, function: int) -> int | None:
@@ -104,8 +110,22 @@ class Retention:
         if not due.rules:
             return 0
         if self._in_one_statement:
-            return len(self._transactor.execute(PRUNE, rules=due.rules, limit=limit))
+            return self._prune_from(due, limit)
         return self._transactor.change(lambda tx: _prune(tx, due.rules, limit))
+
+    def _prune_from(self, due: Due, limit: int) -> int:
+        """Delete beginning where the batch before ended. What vacuum cannot remove yet is not passed over again, and neither is
+        what was left alone, until a new `due`.
+        """
+        if self._begun is not due:
+            self._begun, self._ends = due, {}
+        rules = json.loads(due.rules)
+        for rule in rules:
+            rule["oldest"] = self._ends.get((rule["name"], rule["function"]), rule["oldest"])
+        rows = self._transactor.execute(PRUNE, rules=json.dumps(rules), limit=limit)
+        for name, function, completed in rows:
+            self._ends[name, function] = max(self._ends.get((name, function), 0), completed)
+        return len(rows)
 
     def texts_with(self, marker: str) -> Iterator[str]:
         """All stored values that have a marker in them. Reads every value there is."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from mainspring.model.clock import SECOND
+from mainspring.model.clock import SECOND, SystemClock
 from mainspring.model.schedules import Hook
 from mainspring.store.bad_rows import readable, tick_key
 from mainspring.store.schedules import Passed, Revision
@@ -21,17 +21,31 @@ if TYPE_CHECKING:
     from mainspring.store.sql.dialect import Sql
     from mainspring.store.transaction import Read, Rows, Script, Transaction, Transactor, Values
 
+_CLOCK = SystemClock()
 _LOCKED = SECOND // 4
 """How soon to look again at due schedules that other transactions have locked. A rollback notifies no one."""
 _AHEAD = 60 * SECOND
 """A schedule whose cursor is further ahead of the clock than that has gone by another clock."""
 
 
+class LookFrom(Protocol):
+    """Remembers where to begin to look for what is due."""
+
+    def begin(self) -> tuple[int, int]:
+        """No schedule is due before the first of these times, and no end is to be processed that came before the second."""
+        ...
+
+    def looked(self, due: int | None, ended: int | None, now: int, took: float) -> None:
+        """The first due time of all, and the first of the ends to process, in a look that took so many seconds."""
+        ...
+
+
 class Schedules:
     """The schedules of a store, or as a user's transaction sees and changes them."""
 
-    def __init__(self, transactor: Transactor) -> None:
+    def __init__(self, transactor: Transactor, floors: LookFrom | None = None) -> None:
         self._transactor = transactor
+        self._floors = floors
         self._read = transactor.read
 
     # -- writing -------------------------------------------------------------------------------------------------------
@@ -95,7 +109,15 @@ class Schedules:
         )
 
     def _due(self, now: int, limit: int, passed: Sequence[str]) -> _Due:
-        return _Due(self._read(sql.DUE, now=now, limit=limit, passed=list(passed)), now)
+        due_floor, ended_floor = (0, 0) if self._floors is None else self._floors.begin()
+        begun = _CLOCK.monotonic()
+        rows = self._read(
+            sql.DUE, now=now, limit=limit, passed=list(passed), due_floor=due_floor, ended_floor=ended_floor
+        )
+        if self._floors is not None:
+            due, _, ended, *_ = rows[0]
+            self._floors.looked(due, ended, now, _CLOCK.monotonic() - begun)
+        return _Due(rows, now)
 
     def _plan(self, ids: list[str], now: int, decide: Decide) -> list[Plan | None]:
         """Plan schedules, together if possible; where rows are locked that one of them needs, each alone. None is one that had to
