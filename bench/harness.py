@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping, Sequence
 
 Kind = Literal["sqlite", "postgres"]
-Unit = Literal["ms", "/s", "B", "MB", "pieces", "%"]
+Unit = Literal["ms", "/s", "B", "MB", "pieces", "%", "µs"]
 
 PROJECT: Final = Path(__file__).resolve().parents[1]
 RESULTS: Final = PROJECT / "bench" / "results"

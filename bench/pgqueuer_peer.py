@@ -19,13 +19,14 @@ from pgqueuer import PgQueuer
 from pgqueuer.db import AsyncpgDriver
 from pgqueuer.queries import Queries
 from pgqueuer.types import QueueExecutionMode
+from processor import server_seconds  # type: ignore[import-not-found]
 
 _AT_ONCE = 1_000
 _BATCH = 100
 
 
-async def measure(url: str, jobs: int) -> tuple[float, float]:
-    """Jobs that one worker takes in a second, and jobs that are enqueued in one."""
+async def measure(url: str, jobs: int) -> tuple[float, ...]:
+    """Jobs that one worker takes in a second, jobs that are enqueued in one, and the processor time of each, of worker and server."""
     connection = await asyncpg.connect(url)
     try:
         driver = AsyncpgDriver(connection)
@@ -45,23 +46,28 @@ async def measure(url: str, jobs: int) -> tuple[float, float]:
             del given
             done += 1
 
+        backend = connection.get_server_pid()
+        worker_time, server_time = time.process_time(), server_seconds(backend)
         began = time.perf_counter()
         await worker.run(batch_size=_BATCH, mode=QueueExecutionMode.drain)
         took = time.perf_counter() - began
         assert done == jobs
-        return jobs / took, jobs / enqueued
+        used = time.process_time() - worker_time, server_seconds(backend) - server_time
+        return jobs / took, jobs / enqueued, *(seconds / jobs * 1e6 for seconds in used)
     finally:
         await connection.close()
 
 
 if __name__ == "__main__":
-    through, put = asyncio.run(measure(sys.argv[1], int(sys.argv[2])))
+    through, put, worker, server = asyncio.run(measure(sys.argv[1], int(sys.argv[2])))
     kinds = {"who": "pgqueuer", "database": "postgres", "unit": "/s"}
     print(
         json.dumps(
             [
                 {**kinds, "what": "jobs through a queue", "value": through, "note": f"batches of {_BATCH}, one worker"},
                 {**kinds, "what": "jobs enqueued", "value": put, "note": f"{_AT_ONCE:,} at a time"},
+                {**kinds, "unit": "µs", "what": "jobs through a queue: worker", "value": worker},
+                {**kinds, "unit": "µs", "what": "jobs through a queue: server", "value": server},
             ]
         )
     )

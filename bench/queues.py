@@ -6,11 +6,15 @@ import asyncio
 import os
 import statistics
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
+
+import psycopg
 
 from bench.harness import Figure
 from bench.history import fill
+from bench.processor import server_seconds
 from mainspring import App, Settings
 from mainspring.model.queues import Limits, Queue
 from mainspring.model.states import State
@@ -23,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from bench.harness import Target
-    from mainspring import AsyncFn
     from mainspring.store.protocol import Store
 
 NOW = 1_790_000_000_000_000
@@ -45,7 +48,7 @@ _OVER = f"""
 """
 
 
-FEW, JOBS, AT_ONCE = 2_000, 20_000, 1_000
+FEW, JOBS, AT_ONCE, _BATCH = 2_000, 20_000, 1_000, 100
 MANY = int(os.environ.get("BENCH_WAITING", "1000000"))
 """So many runs wait, and as many have ended."""
 
@@ -61,27 +64,44 @@ def queues(target: Target) -> Iterator[Figure]:
 
 def jobs(target: Target, peer: Callable[[], Iterable[Figure]] | None) -> Iterator[Figure]:
     """Jobs through a queue, in turns with those of a peer on the same server: of each the median of three."""
-    ours: list[tuple[float, float, float]] = []
-    theirs: list[list[Figure]] = []
-    for _ in range(3):
-        ours.append((*jobs_per_second(target.fresh(), JOBS), batched_jobs_per_second(target.fresh(), JOBS)))
-        if peer is not None:
-            theirs.append(list(peer()))
-    done, enqueued, batched = (statistics.median(each) for each in zip(*ours, strict=True))
-    yield Figure("mainspring", "jobs through a queue", target.kind, done, "/s", f"{JOBS:,}, one worker")
-    yield Figure(
-        "mainspring", "jobs of a batch function", target.kind, batched, "/s", f"{JOBS:,}, batch=100, one worker"
-    )
-    yield Figure("mainspring", "jobs enqueued", target.kind, enqueued, "/s", f"by start_many, {AT_ONCE:,} at a time")
-    for same in zip(*theirs, strict=True):
+    turns = [
+        [*_ours(target, batch=1), *_ours(target, batch=_BATCH), *(() if peer is None else peer())] for _ in range(3)
+    ]
+    for same in zip(*turns, strict=True):
         yield replace(same[0], value=statistics.median(each.value for each in same))
 
 
-def jobs_per_second(url: str, jobs: int) -> tuple[float, float]:
-    """How many trivial jobs one worker takes from a queue in a second, and how many are enqueued in one.
+def _ours(target: Target, batch: int) -> Iterator[Figure]:
+    what, note = (
+        ("jobs of a batch function", f"{batch} to a call") if batch > 1 else ("jobs through a queue", "one worker")
+    )
+    used = jobs_per_second(target, JOBS, batch)
+    figure = partial(Figure, "mainspring", database=target.kind)
+    yield figure(what=what, value=JOBS / used.seconds, unit="/s", note=f"{JOBS:,}, {note}")
+    yield figure(what=f"{what}: worker", value=used.worker / JOBS * 1e6, unit="µs", note="processor time of each")
+    if target.kind == "postgres":
+        yield figure(what=f"{what}: server", value=used.server / JOBS * 1e6, unit="µs", note="processor time of each")
+    if batch == 1:
+        at_once = f"by start_many, {AT_ONCE:,} at a time"
+        yield figure(what="jobs enqueued", value=JOBS / used.enqueued, unit="/s", note=at_once)
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """Seconds: until all jobs have ended, processor time of worker and server for that, and until all were enqueued."""
+
+    seconds: float
+    worker: float
+    server: float
+    enqueued: float
+
+
+def jobs_per_second(target: Target, jobs: int, batch: int = 1) -> Used:
+    """Trivial jobs that one worker takes from a queue, or a batch function in parts.
 
     Until the last end is committed and nothing is left to take, as PgQueuer does when it is told to drain.
     """
+    url = target.fresh()
     app = App(url, settings=Settings(synchronous="NORMAL"))
     app.queue("q", concurrency=100_000)
 
@@ -89,32 +109,33 @@ def jobs_per_second(url: str, jobs: int) -> tuple[float, float]:
     async def job(number: int) -> int:
         return number
 
-    return asyncio.run(_measure(app, job, jobs))
-
-
-def batched_jobs_per_second(url: str, jobs: int) -> float:
-    """The same for a batch function: a hundred jobs to a call."""
-    app = App(url, settings=Settings(synchronous="NORMAL"))
-    app.queue("q", concurrency=100_000)
-
-    @app.step(batch=100)
-    async def job(numbers: list[int]) -> list[int]:
+    @app.step(batch=max(batch, 2))
+    async def batched(numbers: list[int]) -> list[int]:
         return numbers
 
-    return asyncio.run(_measure(app, job.options(queue="q"), jobs))[0]
+    async def measure() -> Used:
+        function = job if batch == 1 else batched.options(queue="q")
+        async with app:
+            app.pause()
+            began = time.perf_counter()
+            for first in range(0, jobs, AT_ONCE):
+                await app.start_many(function.bind(number) for number in range(first, first + AT_ONCE))
+            enqueued = time.perf_counter() - began
+            server = _server(target, url)
+            worker, began = time.process_time(), time.perf_counter()
+            app.resume()
+            await app.drain()
+            took, used = time.perf_counter() - began, time.process_time() - worker
+            return Used(took, used, _server(target, url) - server, enqueued)
+
+    return asyncio.run(measure())
 
 
-async def _measure(app: App, job: AsyncFn[[int], int], jobs: int) -> tuple[float, float]:
-    async with app:
-        app.pause()
-        began = time.perf_counter()
-        for first in range(0, jobs, AT_ONCE):
-            await app.start_many(job.bind(number) for number in range(first, first + AT_ONCE))
-        enqueued = time.perf_counter() - began
-        began = time.perf_counter()
-        app.resume()
-        await app.drain()
-        return jobs / (time.perf_counter() - began), jobs / enqueued
+def _server(target: Target, url: str) -> float:
+    if target.kind != "postgres":
+        return 0.0
+    with psycopg.connect(url) as connection:
+        return server_seconds(connection.info.backend_pid)
 
 
 def claim_milliseconds(url: str, waiting: int, over: int) -> tuple[float, float]:

@@ -113,9 +113,10 @@ class SystemClock:
     def now(self) -> int:
         if self._measure is None:
             return machine_time()
-        if self.doubtful:
+        steady = steady_time()
+        if self._doubtful(steady):
             self.on_doubt()
-        return steady_time() + self._ahead
+        return steady + self._ahead
 
     def follow(self, measure: Callable[[], int]) -> None:
         """Follow another clock. `measure` returns how far that clock is ahead of the machine's civil time, and may block."""
@@ -137,9 +138,9 @@ class SystemClock:
 
         True after the machine's civil clock was set (a suspend of the machine also sets it), and when the last measurement is too old.
         """
-        if self._measure is None:
-            return False
-        steady = steady_time()
+        return self._measure is not None and self._doubtful(steady_time())
+
+    def _doubtful(self, steady: int) -> bool:
         return not 0 <= steady - self._measured <= _TRUSTED or abs(machine_time() - steady - self._skew) > _STEP
 
     def confirm(self) -> None:

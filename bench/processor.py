@@ -1,0 +1,22 @@
+"""The processor time of a PostgreSQL server on this machine. Imports nothing that a peer's environment may not have."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def server_seconds(backend: int) -> float:
+    """What all processes of a server have used, given the process id of one of its sessions."""
+    server = _times(backend)[0]
+    children = [int(pid) for pid in Path(f"/proc/{server}/task/{server}/children").read_text().split()]
+    return sum(_times(pid)[1] for pid in (server, *children))
+
+
+def _times(pid: int) -> tuple[int, float]:
+    """The parent of a process, and the seconds that it and those of its children that have ended have used."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except FileNotFoundError:  # it has ended just now
+        return 0, 0.0
+    return int(fields[1]), sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
