@@ -163,7 +163,7 @@ def test_too_many_arguments_of_a_verb_are_told_in_its_own_words() -> None:
 
 def test_help_shows_the_verb_and_not_the_class_behind_it() -> None:
     assert str(inspect.signature(app.runs.get)) == "(run_id: 'str') -> 'Coroutine[Any, Any, RunInfo[Handle[R]]]'"
-    assert (inspect.getdoc(app.runs.get) or "").startswith("Everything the store knows of a run")
+    assert (inspect.getdoc(app.runs.get) or "").startswith("Look up a run, with its handle.")
     assert inspect.isroutine(app.runs.get)
     assert repr(app.send) == "<verb app.send>"
     assert "timeout" in str(inspect.signature(app.get_event))
