@@ -1,6 +1,6 @@
 """How much PostgreSQL writes to its log for a job: bytes, which a busy machine does not change.
 
-A checkpoint goes before, so that none comes in between: after one, the first change of each page logs all of it.
+Without full pages: how many of those there are depends on how often checkpoints come.
 """
 
 from __future__ import annotations
@@ -56,14 +56,24 @@ async def _bytes(url: str) -> tuple[float, float]:
     found: list[float] = []
     async with app:
         with psycopg.connect(url, autocommit=True) as watch:
-            watch.execute("CHECKPOINT")
+            _write_full_pages(watch, on=False)
             for function in (trivial, stepped):
                 before = _position(watch)
+                app.pause()
                 for first in range(0, JOBS, _BATCH):
                     await app.start_many(function.bind(number) for number in range(first, first + _BATCH))
+                app.resume()
                 await app.drain()
                 found.append((_position(watch) - before) / JOBS)
+            _write_full_pages(watch, on=True)
     return found[0], found[1]
+
+
+def _write_full_pages(connection: psycopg.Connection, *, on: bool) -> None:
+    connection.execute(f"ALTER SYSTEM SET full_page_writes = {'on' if on else 'off'}".encode())
+    connection.execute("SELECT pg_reload_conf()")
+    while (row := connection.execute("SHOW full_page_writes").fetchone()) != ("on" if on else "off",):
+        assert row is not None
 
 
 def _position(connection: psycopg.Connection) -> int:

@@ -128,6 +128,19 @@ def earliest(*times: str) -> str:
     return f"nullif(least({', '.join(f'coalesce({time}, {_NO_TIME})' for time in times)}), {_NO_TIME})"
 
 
+def distinct(column: str, condition: str) -> str:
+    """Begin a statement with `names (name)`: the values of a column in runs of a condition, and NULL.
+
+    From one value to the next through an index that begins with the column: however many runs have each, it is read once.
+    """
+    return f"""
+  WITH RECURSIVE names (name) AS (
+    SELECT min({column}) FROM runs WHERE {condition}
+    UNION ALL
+    SELECT (SELECT min(runs.{column}) FROM runs WHERE {condition} AND runs.{column} > names.name) FROM names WHERE name IS NOT NULL)
+"""
+
+
 def column_type(column: str) -> str:
     """The type of a column of runs or steps on PostgreSQL."""
     if column in _NUMBERS:

@@ -9,7 +9,7 @@ import msgspec
 from mainspring.model.queues import Limits, Queue
 from mainspring.store.bad_rows import readable
 from mainspring.store.queues import QueueCounts
-from mainspring.store.sql.dialect import PerDatabase
+from mainspring.store.sql.dialect import PerDatabase, distinct
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -66,27 +66,13 @@ RESUMES = "state = 'queued' AND queue IS NOT NULL AND attempt_started IS NOT NUL
 """A run that has begun and wants to go on: it has its slot, so that no limit of the fleet applies."""
 PLACED = "queue IS NOT NULL AND attempt_started IS NOT NULL AND state IN ('queued', 'running', 'waiting', 'cancelling')"
 
-_NAMES = f"""
-  WITH RECURSIVE names (name) AS (
-    SELECT min(queue) FROM runs WHERE {WAITS}
-    UNION ALL
-    SELECT (SELECT min(runs.queue) FROM runs WHERE {WAITS} AND runs.queue > names.name)
-    FROM names WHERE name IS NOT NULL)
-"""
 _AFTER = f"SELECT min(runs.partition) FROM runs WHERE {WAITS} AND queue = :queue AND runs.partition > {{after}}"
-WAITING = f"""{_NAMES}
+WAITING = f"""{distinct("queue", WAITS)}
   SELECT {", ".join(f"queues.{column}" for column in QUEUE_COLUMNS)} FROM names JOIN queues ON queues.name = names.name
 """
-"""The queues in which runs wait: from name to name through the index, however many runs there are."""
-NAMES = """
-  WITH RECURSIVE names (name) AS (
-    SELECT min(workflow) FROM runs WHERE state = 'queued'
-    UNION ALL
-    SELECT (SELECT min(runs.workflow) FROM runs WHERE state = 'queued' AND runs.workflow > names.name)
-    FROM names WHERE name IS NOT NULL)
-  SELECT name FROM names WHERE name IS NOT NULL
-"""
-"""The functions whose runs wait, in the same way."""
+"""The queues in which runs wait."""
+NAMES = distinct("workflow", "state = 'queued'") + "SELECT name FROM names WHERE name IS NOT NULL"
+"""The functions whose runs wait."""
 
 
 def partitions(fits: str, after: str = _AFTER) -> str:

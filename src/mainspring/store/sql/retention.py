@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mainspring.store.sql.dialect import PerDatabase
+from mainspring.store.sql.dialect import PerDatabase, distinct
 
 TABLES_OF_RUN = ("steps", "messages", "events", "streams", "logs")
 """The tables that have rows of a run besides its own."""
@@ -27,14 +27,7 @@ def ended_runs(alias: str, function: str) -> str:
     )
 
 
-_NAMES = """
-    WITH RECURSIVE names (name) AS (
-      SELECT min(f.workflow) FROM runs f WHERE f.completed IS NOT NULL
-      UNION ALL
-      SELECT (SELECT min(n.workflow) FROM runs n WHERE n.workflow > names.name AND n.completed IS NOT NULL)
-      FROM names WHERE name IS NOT NULL)"""
-"""The names of runs that have ended: from name to name through the index, however many runs each has."""
-
+_NAMES = distinct("workflow", "completed IS NOT NULL")
 ENDED_NAMES = f"{_NAMES} SELECT name FROM names"
 OLDEST_ENDS = f"""
   SELECT function, name, oldest FROM ({_NAMES}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mainspring.store.sql.bulk import insert
-from mainspring.store.sql.dialect import PerDatabase, column_type, earliest, for_sqlite, typed
+from mainspring.store.sql.dialect import PerDatabase, column_type, distinct, earliest, for_sqlite, typed
 from mainspring.store.sql.messages import arrived
 from mainspring.store.sql.records import NEW_RUN_COLUMNS, RUN_COLUMNS, SCHEDULED_RUN_COLUMNS
 
@@ -64,12 +64,9 @@ def stays_waiting(run: str) -> str:
 GET_RUN = f"SELECT {', '.join(RUN_COLUMNS)} FROM runs WHERE id = :id"
 LIST_CHILDREN = f"SELECT {', '.join(RUN_COLUMNS)} FROM runs WHERE parent = :id ORDER BY uid"
 ENDINGS = "SELECT id, state, reason, output, error FROM runs WHERE id = ANY(:ids)"
-ORPHANED = """
-  WITH RECURSIVE owners (owner) AS (
-    SELECT min(owner) FROM runs WHERE owner IS NOT NULL
-    UNION ALL SELECT (SELECT min(runs.owner) FROM runs WHERE runs.owner > owners.owner) FROM owners WHERE owner IS NOT NULL)
-  SELECT owner FROM owners WHERE owner IS NOT NULL AND owner NOT IN (SELECT id FROM workers)
-"""  # from owner to owner through the index: the cost is that of the fleet, not of its runs
+ORPHANED = f"""{distinct("owner", "owner IS NOT NULL")}
+  SELECT name FROM names WHERE name IS NOT NULL AND name NOT IN (SELECT id FROM workers)
+"""
 OWNED_RUNS = "SELECT id, epoch, state, reason FROM runs WHERE owner = :worker"
 OWNED_STATE = """
   SELECT state FROM runs

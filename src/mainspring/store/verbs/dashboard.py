@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from mainspring.model.states import LIVE, State
+from mainspring.store.sql.dialect import distinct
 from mainspring.store.sql.queues import RESUMES, WAITS
 from mainspring.store.sql.schedules import WILL_ACT
 from mainspring.store.verbs.run_lists import RunLists
@@ -68,11 +69,7 @@ _LOST = """
 """
 _LOADS = "SELECT owner, count(*) FROM (SELECT owner FROM runs WHERE owner IS NOT NULL LIMIT :most) x GROUP BY owner"
 _VERSIONS = "SELECT version, first_seen FROM versions ORDER BY first_seen DESC LIMIT :limit"
-_QUEUE_AGES = f"""
-  WITH RECURSIVE names (name) AS (
-    SELECT min(queue) FROM runs WHERE {WAITS}
-    UNION ALL
-    SELECT (SELECT min(runs.queue) FROM runs WHERE {WAITS} AND runs.queue > names.name) FROM names WHERE name IS NOT NULL)
+_QUEUE_AGES = f"""{distinct("queue", WAITS)}
   SELECT name, (SELECT min(due) FROM (SELECT due FROM runs WHERE {WAITS} AND queue = names.name LIMIT :most) x)
   FROM names WHERE name IS NOT NULL
 """

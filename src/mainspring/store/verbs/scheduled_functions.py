@@ -7,21 +7,14 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from mainspring.model.states import State
+from mainspring.store.sql.dialect import distinct
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mainspring.store.transaction import Read
 
-_NAMES = """
-  WITH RECURSIVE names (name) AS (
-    SELECT min(f.workflow) FROM runs f WHERE f.scheduled_time IS NOT NULL
-    UNION ALL
-    SELECT (SELECT min(n.workflow) FROM runs n WHERE n.workflow > names.name AND n.scheduled_time IS NOT NULL)
-    FROM names WHERE name IS NOT NULL)
-  SELECT name FROM names WHERE name IS NOT NULL
-"""
-"""From name to name through the index, however many functions each has."""
+_NAMES = f"{distinct('workflow', 'scheduled_time IS NOT NULL')} SELECT name FROM names WHERE name IS NOT NULL"
 _OVER = "(CASE WHEN completed IS NULL THEN 0 ELSE 1 END)"
 """Word for word what the index has."""
 _AT_ONCE = 100
