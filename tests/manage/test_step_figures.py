@@ -8,7 +8,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from mainspring import App, Client, Retry, StepFigures, Tx, run
+from mainspring import App, Client, Retry, State, StepFigures, Tx, run
 from mainspring.cli.main import main
 from mainspring.errors import InvalidInput
 from mainspring.operations.metrics import Metrics, as_text
@@ -26,7 +26,7 @@ async def charge(number: int) -> int:
 
 @app.transaction
 def save(tx: Tx, number: int) -> int:
-    return tx.execute("SELECT 1").fetchone()[0] + number
+    return int(tx.execute("SELECT 1").fetchone()[0]) + number
 
 
 @app.workflow
@@ -40,7 +40,7 @@ async def test_figures_of_steps(store_url: str) -> None:
     async with world(app, url=store_url) as w:
         handles = [await checkout.start(number) for number in range(10)]
         await w.advance("2h")
-        assert [(await handle.describe()).state for handle in handles].count("failed") == 1
+        assert [(await handle.describe()).state for handle in handles].count(State.FAILED) == 1
         figures = {each.name: each for each in await app.runs.step_figures("checkout")}
         assert figures == {
             "charge": StepFigures("charge", "step", 10, 1, 0.1, 1.4, 0.0, 2.0),
