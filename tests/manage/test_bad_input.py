@@ -8,7 +8,7 @@ import math
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -51,8 +51,7 @@ async def asked(ask: Ask, value: Any) -> None:
         if inspect.isawaitable(answer):
             await answer
         elif isinstance(answer, AsyncIterator):
-            values: AsyncIterator[Any] = answer
-            await anext(values, None)
+            await anext(cast("AsyncIterator[Any]", answer), None)
     except MainspringError as error:
         words = str(error)
     except Exception as error:
