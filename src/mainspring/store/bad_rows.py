@@ -1,6 +1,6 @@
-"""Rows that cannot be read: changed by a person, by a defect, or by a broken disk. One of them stops nothing else.
+"""Rows that cannot be decoded: changed by an operator, by a defect, or by a broken disk. One such row stops nothing else.
 
-It is set aside: left out of lists, claims and plans, named in the log once, and found by `mainspring doctor`.
+The row is left out of lists, claims and plans, logged once, and found by `mainspring doctor`.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Row = TypeVar("Row")
 log = logging.getLogger("mainspring.store")
 
 FAULTS = (ValueError, TypeError, KeyError, IndexError, AttributeError, msgspec.MsgspecError, InvalidInput)
-"""What reading a row raises that is not as it should be. A database that cannot be used raises something else."""
+"""Exceptions that decoding a bad row raises. A database that cannot be reached raises others."""
 _MOST_REPORTED = 10_000
 _reported: set[tuple[str, str]] = set()
 _telling = threading.Lock()
 
 
 def tell(table: str, key: str, error: BaseException) -> None:
-    """Name a row in the log, once."""
+    """Log a bad row, once."""
     with _telling:
         if (table, key) in _reported or len(_reported) >= _MOST_REPORTED:
             return
@@ -51,7 +51,7 @@ def _first(row: Any) -> Any:
 
 
 def readable(table: str, rows: Iterable[Row], make: Callable[[Row], T], key: Callable[[Row], Any] = _first) -> list[T]:
-    """What is made of rows, without those that cannot be read. `key` names a row: its first column by default."""
+    """Decode rows and leave out the bad ones. `key` returns the name of a row: its first column by default."""
     found: list[T] = []
     for row in rows:
         try:
@@ -62,7 +62,7 @@ def readable(table: str, rows: Iterable[Row], make: Callable[[Row], T], key: Cal
 
 
 def read(table: str, key: str, make: Callable[[], T]) -> T:
-    """What is made of one row that a caller asks for; an error in words if it cannot be read."""
+    """Decode one row that a caller asks for. Raise `StoreError` if it cannot be decoded."""
     try:
         return make()
     except MainspringError:
@@ -74,7 +74,7 @@ def read(table: str, key: str, make: Callable[[], T]) -> T:
 
 
 def tick_key(row: Sequence[Any]) -> str:
-    """How a tick is called: its schedule, nominal time and request are its first columns."""
+    """The name of a tick for the log: schedule, nominal time and request, which are its first columns."""
     return "/".join(str(part) for part in row[:3])
 
 
@@ -87,9 +87,9 @@ def readable_page(
     key: int,
     uid: int,
 ) -> list[T]:
-    """A page of runs. As long as it would be if all rows were readable: a caller that finds it shorter takes it for the last one.
+    """A full page of runs in spite of bad rows: a caller takes a short page for the last one.
 
-    `fetch` reads a page of rows older than the run with that uid, or the page itself; `key` and `uid` are columns.
+    `fetch` reads the page, or the next rows older than the run with that uid. `key` and `uid` are numbers of columns.
     """
     rows = fetch(None)
     found = readable(table, rows, make, lambda row: row[key])

@@ -1,4 +1,4 @@
-"""What a transaction changed for others, and how other processes are notified of it."""
+"""The changes of a transaction that others must learn of, and the notifications to other processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Notice(Struct, frozen=True):
-    """A run owned by a worker to which something happened from outside."""
+    """A run owned by a worker that was changed from outside."""
 
     run: str
     epoch: int
@@ -28,66 +28,66 @@ class Notice(Struct, frozen=True):
 
 
 class ReadyRun(NamedTuple):
-    """A run that became ready to be claimed, and what a worker has to know and to serve for it."""
+    """A run that became ready to be claimed: its function and its queue, by which a worker decides whether to claim."""
 
     function: str
     queue: str
-    """Empty: none."""
+    """Empty: no queue."""
     id: str
-    """Empty: some runs of this function and queue."""
+    """Empty: unnamed runs of this function and queue."""
 
 
 class Signal(Struct, frozen=True):
-    """What a commit may have changed for waiters."""
+    """The changes of a commit that waiters may wait for."""
 
     ready: bool = False
-    """There may be runs to claim, of any function and queue."""
+    """Whether there may be runs to claim, of any function and queue."""
     overdue: bool = False
-    """Some of those may have been due for long: a claim has to look at everything."""
+    """Whether some of those may have been due for long, so that a claim must search all of them."""
     started: frozenset[ReadyRun] = frozenset()
-    """Runs to claim that are known."""
+    """Known runs to claim."""
     claimed: frozenset[str] = frozenset()
-    """Runs that another worker has claimed just after they became ready."""
+    """Runs that another worker claimed just after they became ready."""
     ended: frozenset[str] | None = frozenset()
-    """Runs that ended; None: some did, unknown which."""
+    """Runs that ended; None: unknown ones."""
     notified: frozenset[str] | None = frozenset()
-    """Workers whose runs need attention; None: perhaps any worker's."""
+    """Workers whose runs need attention; None: perhaps all workers."""
     stops: tuple[Notice, ...] = ()
-    """Runs owned by workers that this commit has stopped. Only for commits of this process: other workers get notices."""
+    """Owned runs that this commit stopped. Only for commits of this process: other workers get notices."""
     published: frozenset[Awaited] | None = frozenset()
-    """Messages, events and streams that were written; None: some were, unknown which."""
+    """Messages, events and streams that were written; None: unknown ones."""
     due: bool = False
-    """There may be schedules to look at, or ends to tell of that no worker has seen."""
+    """Whether there may be schedules to plan, or ended runs to report that no worker has seen."""
     lost: bool = False
-    """An answer was lost: the commit may have happened, and its waiters here were not notified."""
+    """Whether the response to a commit was lost. It may have been committed, and its waiters in this process were not notified."""
 
 
 LONGEST_PAYLOAD = 7_000
-"""PostgreSQL refuses more than 8,000 bytes in one notification."""
+"""PostgreSQL refuses notifications of more than 8,000 bytes."""
 _MOST_NAMED = 20
-"""Runs that are named in one notification. Of more than that only functions and queues are, and of more of those nothing."""
+"""The most runs that one notification names. Beyond that it names functions and queues, and beyond as many of those, nothing."""
 _A_WHILE = 50_000
-"""A run that is due for longer than so many microseconds may be below what claims remember to have passed over."""
+"""A run that has been due for longer than this, in microseconds, may be below the floor that claims search from."""
 ECHO = "echo"
-"""What a listener sends to itself, to find out whether notifications arrive."""
+"""The payload that a listener sends to itself, to check that notifications arrive."""
 EVERYTHING = Signal(ready=True, overdue=True, ended=None, notified=None, due=True, published=None)
 LOST = replace(EVERYTHING, lost=True)
 
 
 @dataclass(slots=True)
 class Changes:
-    """Collected while a transaction is open; sent to other processes within it and published in this one after its commit."""
+    """The changes of an open transaction: sent to other processes within it, and published in this process after the commit."""
 
     ready: bool = False
-    """There are runs to claim, of any function and queue, some of which may have been due for long."""
+    """Whether there are runs to claim, of any function and queue, some of which may have been due for long."""
     fresh: bool = False
-    """There are runs to claim, of any function and queue, that are due just now or later."""
+    """Whether there are runs to claim, of any function and queue, that are due from now on."""
     started: set[ReadyRun] = field(default_factory=set[ReadyRun])
-    """Runs to claim that are known."""
+    """Known runs to claim."""
     overdue: bool = False
-    """Some of the runs to claim may have been due for long; where they are not known, that is so in any case."""
+    """Whether some of the known runs to claim may have been due for long. Unknown ones always may."""
     due: bool = False
-    """There are schedules to look at."""
+    """Whether there are schedules to plan."""
     ended: set[str] = field(default_factory=set[str])
     """Runs that ended."""
     notified: set[str] = field(default_factory=set[str])
@@ -95,30 +95,30 @@ class Changes:
     stops: list[Notice] = field(default_factory=list["Notice"])
     """Owned runs that were stopped."""
     published: set[Awaited] = field(default_factory=set["Awaited"])
-    """Messages, events and values of streams: what runs and processes may wait for."""
+    """Messages, events and streams that were written, which runs and processes may wait for."""
 
     def __bool__(self) -> bool:
         return self.concerns_others or bool(self.published)
 
     @property
     def concerns_others(self) -> bool:
-        """Whether other processes are notified. A message to a run needs no notification besides that of the run's owner."""
+        """Whether to notify other processes. A message to a run needs no notification besides that of the run's owner."""
         claimable = self.ready or self.fresh or bool(self.started)
         return claimable or self.due or bool(self.ended) or bool(self.notified) or self._readable
 
     @property
     def _readable(self) -> bool:
-        """Whether something was published that a process outside runs may wait for."""
+        """Whether a value was published that a process outside of runs may wait for."""
         return any(kind in {"event", "stream", "answer"} for _, kind, _ in self.published)
 
     def start(self, runs: Iterable[NewRun], now: int) -> None:
-        """Runs were started: those without an owner can be claimed, now or when they are due."""
+        """Add started runs. Those without an owner can be claimed, now or when they are due."""
         unowned = [run for run in runs if run.owner is None]
         if not unowned:
             return
         self.overdue = self.overdue or min([run.due or now for run in unowned]) < now - _A_WHILE
         if {run.state for run in unowned} != {State.QUEUED}:
-            self.fresh = True  # every worker learns when they are due
+            self.fresh = True  # every worker is notified of their due time
         elif len(unowned) > _MOST_NAMED:
             names = {(run.workflow, run.queue or "") for run in unowned}
             self.started |= {ReadyRun(function, queue, "") for function, queue in names}
@@ -126,7 +126,7 @@ class Changes:
             self.started |= {ReadyRun(run.workflow, run.queue or "", run.id) for run in unowned}
 
     def woke(self, owners: Iterable[str | None]) -> None:
-        """Runs were woken: those without an owner can be claimed, the owners of the others are notified."""
+        """Add woken runs. Those without an owner can be claimed, and the owners of the others are notified."""
         for owner in owners:
             if owner is None:
                 self.ready = True
@@ -134,14 +134,14 @@ class Changes:
                 self.notified.add(owner)
 
     def stopped(self, rows: Iterable[Sequence[Any]], state: State, reason: str | None) -> set[str]:
-        """Runs were stopped: rows of id, owner, epoch. Which of them have an owner, who is notified."""
+        """Add stopped runs, as rows of id, owner and epoch. Return those that have an owner, which is notified."""
         owned = [(run, owner, epoch) for run, owner, epoch in rows if owner is not None]
         self.notified |= {owner for _, owner, _ in owned}
         self.stops += [Notice(run, epoch, state, reason) for run, _, epoch in owned]
         return {run for run, _, _ in owned}
 
     def end(self, runs: Iterable[str]) -> None:
-        """Runs were ended from outside, so their schedules have yet to see it."""
+        """Add runs that were ended from outside, so that their schedules must process the end."""
         self.ended |= set(runs)
         self.due = self.due or bool(self.ended)
 
@@ -157,7 +157,7 @@ class Changes:
         self.published |= other.published
 
     def signal(self) -> Signal:
-        """The same for this process, once it is committed."""
+        """The signal for this process, to be published after the commit."""
         return Signal(
             ready=self.ready or self.fresh or bool(self.started),
             overdue=self.ready or self.overdue,
@@ -200,29 +200,32 @@ class Changes:
 
 
 def started(runs: Iterable[NewRun], now: int) -> Changes:
-    """What it changes that runs are started."""
+    """The changes that the start of runs makes."""
     changes = Changes()
     changes.start(runs, now)
     return changes
 
 
 def claimed_payload(origin: str, runs: Iterable[str]) -> str:
-    """The notification that runs were claimed."""
+    """The notification about claimed runs."""
     text = " ".join([origin, *(f"{CLAIMED}{quote(run, safe='')}" for run in runs)])
     return text if len(text) <= LONGEST_PAYLOAD else origin
 
 
 READY, FRESH, OVERDUE = "r", "n", "o"
 DUE, SOME_ENDED, SOME_PUBLISHED, WORKER, SOME_WORKERS = "s", "e", "v", "p=", "p"
-"""The tokens of a notification: runs to claim, those that are due just now, those of the known ones that are not, schedules to look at, runs that ended, something published, a
-worker whose runs need attention, and "any worker's may". Runs to claim that are known have their function, queue and id behind a "="."""
+"""The tokens of a notification.
+
+In this order: runs to claim, runs to claim that are due just now, known runs that are overdue, schedules to plan, ended runs, published
+values, a worker whose runs need attention, any worker's runs. A token of known runs has their function, queue and id after a "=".
+"""
 CLAIMED = "c="
 """The token for a run that was claimed."""
 ALL = f"{READY} {DUE} {SOME_ENDED} {SOME_PUBLISHED} {SOME_WORKERS}"
 
 
 def parse(payload: str, origin: str) -> Signal | None:
-    """What another process changed; None for a notification of this one, which knows of it in more detail."""
+    """Parse the notification of another process. Return None for one of this process, which knows its changes in more detail."""
     sender, *tokens = payload.split(" ")
     if sender == origin:
         return None

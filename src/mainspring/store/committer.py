@@ -1,12 +1,11 @@
-"""Group commit: small writes from everywhere, one database transaction per batch.
+"""Group commit: the writes of all callers, committed in batches, one database transaction per batch.
 
-Writes wait in one line, in the order in which they were handed over. Only the holder of the turn takes writes from the front of
-that line, and it puts writes that must be retried back at the front. So the writes of a run commit in the order in which the run
-made them, whichever thread commits and however often a batch fails.
+Writes wait in one line, in the order of hand-over. Only the holder of the turn takes writes from the front of that line, and it puts writes
+that must be retried back at the front. So the writes of a run commit in the order in which the run made them, whichever thread commits and
+however often a batch fails.
 
-A thread of the committer's own drains the line. While a batch commits, the next one collects, so a lone write waits for exactly
-one commit and ten thousand concurrent ones share it. A blocking caller that finds the turn free commits on its own thread,
-without a change of thread.
+The committer's own thread drains the line. While one batch commits, the next one collects, so a single write waits for one commit, and ten
+thousand concurrent writes share one. A blocking caller that finds the turn free commits on its own thread, without a change of thread.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Group:
-    """Writes that one caller awaits together, and their answers as they come, from any thread."""
+    """Writes that one caller awaits together, with their answers. Thread-safe."""
 
     __slots__ = ("_left", "_lock", "answers", "future", "loop")
 
@@ -43,14 +42,14 @@ class Group:
         self._lock = threading.Lock()
 
     def answered(self, answers: int) -> bool:
-        """So many answers have come; whether those were the last."""
+        """Count answers that have arrived. Return True if those were the last."""
         with self._lock:
             self._left -= answers
             return self._left == 0
 
 
 class Reply(Protocol):
-    """Receives an answer, on the loop where it was asked for: a future, or what is lighter than one."""
+    """Receives an answer on the event loop that asked for it: a future, or a lighter object."""
 
     def done(self) -> bool:
         """Whether no caller waits any more."""
@@ -62,7 +61,7 @@ class Reply(Protocol):
 
 
 class Ticket:
-    """One write on its way, and who waits for it: a reply on a loop, alone or with a group, or a blocked thread."""
+    """A write that is not yet answered, and its waiter: a reply on a loop, alone or with a group, or a blocked thread."""
 
     __slots__ = ("_lock", "answer", "group", "loop", "op", "patient", "place", "reply")
 
@@ -93,12 +92,12 @@ class Ticket:
         self._lock.release()
 
     def outcome(self) -> Any:
-        """Wait for the answer, which may be an exception. On the thread that made this."""
+        """Wait for the answer, and return it even if it is an exception. Call it on the thread that created the ticket."""
         self._lock.acquire()
         return self.answer
 
     def wait(self) -> Any:
-        """Wait for the answer, and raise it if it is an exception."""
+        """Wait for the answer. Raise it if it is an exception."""
         answer = self.outcome()
         if isinstance(answer, Exception):
             raise answer
@@ -129,7 +128,7 @@ def answer(clock: Clock, tickets: list[Ticket], answers: Sequence[Result | Excep
 def _wake(
     clock: Clock, loop: asyncio.AbstractEventLoop, waiting: int, resolve: Callable[[Clock, Any], None], whom: Any
 ) -> None:
-    """Tell a loop what it waits for, at once if this is its thread."""
+    """Deliver answers on a loop, at once if this is its thread."""
     if loop is _running():
         resolve(clock, whom)
         return
@@ -166,7 +165,7 @@ _LONGEST_PAUSE = 2.0
 class Committer:
     """Takes writes from coroutines (`commit`) and from threads (`commit_sync`) and commits them in groups.
 
-    While the database is out of reach, patient writes wait for it to come back; the others fail at once.
+    While the database cannot be reached, patient writes are retried, and all others fail at once.
     """
 
     def __init__(
@@ -179,16 +178,16 @@ class Committer:
         self._clock = clock
         self._at_once = at_once
         self._pending: deque[Ticket] = deque()
-        """Writes in the order of their hand-over. Any thread appends; only the holder of `_turn` takes from the front."""
+        """Writes in the order of hand-over. Any thread appends; only the holder of `_turn` takes from the front."""
         self._turn = threading.Lock()
         self._queue: SimpleQueue[None] = SimpleQueue()
-        """Wake-ups for the thread."""
+        """Wake-ups for the committer's thread."""
         self._awake = False
-        """The thread has been sent a wake-up that it has not received yet."""
+        """Whether a wake-up is on its way to the committer's thread."""
         self._failing = False
-        """The database did not take the last batch: only the thread tries again, after a pause."""
+        """Whether the last batch failed because of the database. Then only the committer's thread retries, after a pause."""
         self._planned: set[asyncio.AbstractEventLoop] = set()
-        """Loops on which a commit is about to be made (see `_commit_here`)."""
+        """Loops on which a commit is scheduled (see `_commit_here`)."""
         self._closing = threading.Event()
         self._blocked = BlockedWrites(apply, clock)
         self._thread = threading.Thread(target=self._work, name="mainspring-committer", daemon=True)
@@ -198,20 +197,20 @@ class Committer:
 
     # -- handing over --------------------------------------------------------------------------------------------------
     def commit(self, op: Op, *, patient: bool = True) -> asyncio.Future[Any]:
-        """Hand over a write; the future has its answer when it is committed. Cancelling the future does not take it back."""
+        """Hand over a write. The future resolves with its answer after the commit. Cancelling the future does not withdraw the write."""
         loop = asyncio.get_running_loop()
         future = loop.create_future()
         self.hand_over(op, loop, future, patient=patient)
         return future
 
     def hand_over(self, op: Op, loop: asyncio.AbstractEventLoop, reply: Reply, *, patient: bool = True) -> None:
-        """Hand over a write whose answer `reply` is given when it is committed, on `loop`, which is the one that is running."""
+        """Hand over a write. `reply` receives the answer after the commit, on `loop`, which is the running loop."""
         self._clock.busy()
         self._pending.append(Ticket(op, patient=patient, loop=loop, reply=reply))
         self._plan(loop)
 
     def commit_both(self, first: Op, reply: Reply, second: Op) -> asyncio.Future[Any]:
-        """Hand over two writes in one piece, so that no batch ends between them: `reply` for the first, the future for the second."""
+        """Hand over two writes together, so that both are in one batch: `reply` for the first, the future for the second."""
         loop = asyncio.get_running_loop()
         future = loop.create_future()
         for _ in range(2):
@@ -232,16 +231,16 @@ class Committer:
             loop.call_soon(self._commit_here, loop, self._at_once)
 
     def _commit_here(self, loop: asyncio.AbstractEventLoop, at_once: AtOnce) -> None:
-        """Where committing waits for nothing, what has come together on a loop is committed there, without a change of thread."""
+        """Commit the collected writes of a loop on the loop itself, where a commit waits for nothing. That avoids a change of thread."""
         self._planned.discard(loop)
         with at_once() as free:
             if free and not self._failing and self._turn.acquire(blocking=False):
                 self._serve_inline()
-        # Not before `at_once` is left: this may wait for a holder of the turn, who may wait for the database.
+        # Not inside `at_once`: this may wait for another holder of the turn, which may wait for the database.
         self._leave_rest_to_thread()
 
     def commit_all(self, ops: Sequence[Op], *, patient: bool = True) -> asyncio.Future[list[Any]]:
-        """Hand over many writes; the future has all their answers, exceptions among them, in order."""
+        """Hand over many writes. The future resolves with all answers in order; failed writes have their exception."""
         group = Group(len(ops), asyncio.get_running_loop())
         if not ops:
             group.future.set_result([])
@@ -259,7 +258,7 @@ class Committer:
         return ticket.wait()
 
     def commit_all_sync(self, ops: Sequence[Op]) -> list[Result | Exception]:
-        """Commit writes together and return their answers, exceptions among them, in order."""
+        """Commit writes together and return their answers in order; failed writes have their exception."""
         tickets = [Ticket(op, patient=True) for op in ops]
         self._pending.extend(tickets)
         self._commit_on_this_thread()
@@ -271,7 +270,7 @@ class Committer:
         self._leave_rest_to_thread()
 
     def close(self) -> None:
-        """Commit what was handed over, then stop. What the database does not take within a moment fails as unavailable."""
+        """Commit the writes in the line, then stop. Writes that the database does not accept within a moment fail as unavailable."""
         self._closing.set()
         self._queue.put(None)
         self._thread.join()
@@ -286,12 +285,12 @@ class Committer:
             self._refuse_rest()
 
     def _refuse_rest(self) -> None:
-        """Answer what is handed over after the end."""
+        """Refuse writes that are handed over after `close`."""
         with self._turn:
             self._refuse(StoreUnavailable("the connection to the database is closed"))
 
     def _refuse(self, error: StoreError) -> None:
-        """Answer everything in the line. From then on nothing is committed: it could be the end of a run without its last outcome."""
+        """Refuse all writes in the line. Nothing is committed from then on: it could be the end of a run without its last outcome."""
         while late := self._take():
             answer(self._clock, late, [error] * len(late))
 
@@ -300,15 +299,15 @@ class Committer:
         pause, last = 0.0, False
         while not last:
             self._rest(pause)
-            # Both before the line is looked at: a write that is appended from now on sends another wake-up, and every write that
-            # was handed over before `close` is in the line.
+            # Both are read before the line: a write that is appended from now on sends another wake-up, and every write that was handed
+            # over before `close` is in the line.
             self._awake = False
             last = self._closing.is_set()
             with self._turn:
                 pause = self._serve_all(pause, last=last)
 
     def _rest(self, pause: float) -> None:
-        """Wait for a wake-up; after a failure for so many seconds at most, and for those only, unless an impatient write comes."""
+        """Wait for a wake-up. After a failure, wait for at most so many seconds, and only an impatient write ends the pause early."""
         if not pause:
             self._queue.get()
             return
@@ -323,7 +322,7 @@ class Committer:
                 return
 
     def _serve_all(self, pause: float, *, last: bool) -> float:
-        """Commit until the line is empty. Seconds until the next try, if the database does not take writes."""
+        """Commit until the line is empty. Return the seconds until the next attempt if the database does not accept writes."""
         while tickets := self._take():
             error = self._serve(tickets)
             if error is None:
@@ -340,7 +339,7 @@ class Committer:
         return 0.0
 
     def _serve_inline(self) -> None:
-        """Commit a batch on the thread of a caller, which has the turn and gives it back. Not once `close` has begun: see `_refuse`."""
+        """Commit a batch on the thread of a caller that holds the turn, and release the turn. Not after `close` began: see `_refuse`."""
         try:
             if not self._closing.is_set() and (tickets := self._take()):
                 self._serve(tickets)
@@ -348,22 +347,22 @@ class Committer:
             self._turn.release()
 
     def _leave_rest_to_thread(self) -> None:
-        """Wake the thread for what is in the line: writes that failed, that did not fit, or that came meanwhile."""
+        """Wake the committer's thread for writes in the line: those that failed, did not fit, or were appended in the meantime."""
         if self._pending:
             self._wake_thread()
 
     def _take(self) -> list[Ticket]:
-        """The next batch, from the front of the line."""
+        """Take the next batch from the front of the line."""
         pending = self._pending
         return [pending.popleft() for _ in range(min(len(pending), _LARGEST_BATCH))]
 
     def _put_back(self, tickets: Sequence[Ticket]) -> None:
-        """Back to the front of the line: nothing that was handed over later may commit first."""
+        """Put writes back at the front of the line, so that no later write commits first."""
         self._pending.extendleft(reversed(tickets))
 
     def _serve(self, tickets: list[Ticket]) -> StoreError | None:
-        """Commit a batch and answer it. If the database does not take it, patient writes go back to the line; the error says why."""
-        tickets = self._blocked.divert(tickets)  # writes that stay there have left this batch, whatever becomes of it
+        """Commit a batch and answer it. If the database does not accept it, put patient writes back in the line and return the error."""
+        tickets = self._blocked.divert(tickets)  # blocked writes have left this batch, whatever its outcome
         if not tickets:
             return None
         error = self._try(tickets)
@@ -373,7 +372,7 @@ class Committer:
         if error is None:
             return None
         for number, ticket in enumerate(tickets):
-            if not self._blocked.divert([ticket]):  # an earlier one of its run was held up just now
+            if not self._blocked.divert([ticket]):  # an earlier write of its run was blocked just now
                 continue
             alone = self._try([ticket])
             if isinstance(alone, StoreError):
@@ -381,16 +380,16 @@ class Committer:
                 return alone
             if (
                 alone is not None
-            ):  # a defect, of the write or of the store: its writer must learn of it, and no other write suffer
+            ):  # a defect of the write or of the store: only its caller must fail, and no other write
                 log.error("a write failed: %r", ticket.op, exc_info=alone)
                 answer(self._clock, [ticket], [alone])
         return None
 
     def _try(self, tickets: list[Ticket]) -> Exception | None:
-        """Apply writes and answer them; the exception if none of them was applied."""
+        """Apply writes and answer them. Return the exception if none was applied."""
         try:
             answers = self._apply([ticket.op for ticket in tickets], self._clock.now())
-        except Exception as error:  # noqa: BLE001  (what it means is the caller's to say)
+        except Exception as error:  # noqa: BLE001  (the caller decides what it means)
             return error
         self.batches += 1
         self.committed += len(tickets)
@@ -398,14 +397,14 @@ class Committer:
         return None
 
     def _retry_later(self, tickets: list[Ticket], error: StoreError) -> None:
-        """Put patient writes back to the front of the line; impatient ones, wherever they stand in it, fail."""
+        """Put patient writes back at the front of the line. Fail all impatient writes in it."""
         line = [*tickets, *(self._pending.popleft() for _ in range(len(self._pending)))]
         self._put_back([ticket for ticket in line if ticket.patient])
         impatient = [ticket for ticket in line if not ticket.patient]
         answer(self._clock, impatient, [error] * len(impatient))
 
     def _resolve(self, tickets: list[Ticket], answers: Sequence[Result | Exception]) -> None:
-        """Answer what is answered. A write that waits for a lock must not hold up the rest."""
+        """Answer the applied writes. Hand those that wait for a lock to `BlockedWrites`, so that they do not delay the rest."""
         if Verdict.HELD not in answers:
             answer(self._clock, tickets, answers)
             return
@@ -419,7 +418,7 @@ _PAUSE = 0.05
 
 
 class BlockedWrites:
-    """Takes writes that are held up. Its thread exists only while there are any."""
+    """Retries writes that wait for locked rows. Its thread exists only while there are any."""
 
     def __init__(self, apply: Callable[[Sequence[Op], int], list[Result | Exception]], clock: Clock) -> None:
         self._apply = apply
@@ -430,7 +429,7 @@ class BlockedWrites:
         self._closing = threading.Event()
 
     def take(self, tickets: list[Ticket]) -> None:
-        """Take over writes that were held up."""
+        """Take over blocked writes."""
         with self._lock:
             for ticket in tickets:
                 self._lines.setdefault(run_of(ticket.op), deque()).append(ticket)
@@ -439,7 +438,7 @@ class BlockedWrites:
                 self._thread.start()
 
     def divert(self, tickets: list[Ticket]) -> list[Ticket]:
-        """The writes that may go ahead; those about a run that is held up are kept here, behind the earlier ones."""
+        """Return the writes that may commit. Those of a run with a blocked write are kept here, behind it."""
         if not self._lines:
             return tickets
         with self._lock:
@@ -450,7 +449,7 @@ class BlockedWrites:
         return free
 
     def close(self) -> None:
-        """Try once more, then give up on what is still held up."""
+        """Retry once more, then fail the writes that are still blocked."""
         self._closing.set()
         thread = self._thread
         if thread is not None:
@@ -475,7 +474,7 @@ class BlockedWrites:
         except StoreError as error:
             self._keep_patient(error)
             return [Verdict.HELD if ticket.patient else error for ticket in heads]
-        except Exception as error:  # the waiters must learn of it, whatever it is
+        except Exception as error:  # the waiters must receive the exception, whatever it is
             log.exception("%d writes that had been held up failed", len(heads))
             return [error for _ in heads]
 
@@ -492,7 +491,7 @@ class BlockedWrites:
         answer(self._clock, [ticket for ticket, _ in resolved], [result for _, result in resolved])
 
     def _keep_patient(self, error: StoreError) -> None:
-        """Who lines up behind a head, and is not patient, does not wait for the database to come back."""
+        """Fail impatient writes behind a blocked one: they do not wait for the database to recover."""
         with self._lock:
             late = [ticket for line in self._lines.values() for ticket in list(line)[1:] if not ticket.patient]
             for ticket in late:

@@ -1,13 +1,13 @@
 """The specification of messages, events and streams.
 
-A **message** is for one run and one topic; the run receives each once, in the order in which they were committed. A **question** is
-a message that is answered. An **event** is a named value of a run that every process can read, the last one counts; a **stream** is
-a named list of values of a run that every process can read from any position on.
+A **message** is sent to one run and one topic. The run receives each message once, in the order of commits. A **question** is a message
+that is answered. An **event** is a named value of a run that every process can read. The last value counts. A **stream** is a named list of
+values of a run that every process can read from any position.
 
-All of them are numbered, under the lock of the run's row, so that the order of numbers is the order of commits. The transaction that
-writes one wakes the runs that wait for it: suspended runs are queued, the workers of the others are notified. A waiting
-run has an unfinished step whose `child` is the run that has to say it, whose `kind` is what it waits for (receive, question,
-event, stream or answer) and whose `name` is the topic or key.
+All of them are numbered under the lock of the run's row, so that the order of numbers is the order of commits. The transaction that writes
+one wakes the runs that wait for it: suspended runs are enqueued, and the workers of the others are notified. A waiting run has an
+unfinished step: its `child` is the run that must write the value, its `kind` is what the run waits for (receive, question, event, stream or
+answer), and its `name` is the topic or key.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from mainspring.model.states import State
 
 Awaited: TypeAlias = tuple[str, str, str]
-"""Something to wait for: the run that publishes or receives it, the kind of wait, the topic or key."""
+"""The key of a wait: the run that publishes or receives, the kind of wait, the topic or key."""
 
 Table: TypeAlias = Literal["events", "streams"]
 
 
 class Post(Struct):
-    """Say: a message for a run. One with a `key` that the run has had before is not stored again."""
+    """Send a message to a run. A message with a `key` that the run has received before is not stored again."""
 
     run: str
     topic: str
@@ -40,7 +40,7 @@ class Post(Struct):
 
 
 class Entry(Struct):
-    """Say: the next value of an event or stream of a run. A stream's value of None closes it."""
+    """Write the next value of an event or stream of a run. The value None closes a stream."""
 
     table: Table
     run: str
@@ -51,7 +51,7 @@ class Entry(Struct):
 
 
 class Reply(Struct):
-    """Say: the answer to a question, or the exception that was raised instead. `refused`: it is received with this, unrecorded."""
+    """Answer a question with a value or an exception. `refused`: the question counts as received, without a recorded step."""
 
     run: str
     number: int
@@ -77,7 +77,7 @@ def awaited_by(say: Say) -> Awaited:
 
 
 class Message(Struct, frozen=True):
-    """A message as it is stored."""
+    """A stored message."""
 
     run: str
     number: int
@@ -95,7 +95,7 @@ class Message(Struct, frozen=True):
 
 
 class Spoken(Struct, frozen=True):
-    """A value of an event or stream as it is stored."""
+    """A stored value of an event or stream."""
 
     run: str
     key: str
@@ -106,17 +106,17 @@ class Spoken(Struct, frozen=True):
 
 
 class Reading(Struct, frozen=True):
-    """What was found of an event or stream, and the state of its run; None: there is no such run."""
+    """The values that were found of an event or stream, and the state of its run; None: there is no such run."""
 
     entries: list[Spoken]
     state: State | None
 
 
 class Messages(Protocol):
-    """Reading messages. Sending goes through the committer: `RecordStep.says` for runs, `Send` for all other callers."""
+    """Reads messages. They are sent through the committer: `RecordStep.says` for runs, `Send` for all other callers."""
 
     def next(self, run: str, topic: str, *, question: bool, skip: Collection[int]) -> Message | None:
-        """The first message of a topic that the run has not received; those in `skip` belong to other branches."""
+        """The first message of a topic that the run has not received. Messages in `skip` belong to other branches."""
         ...
 
     def asked(self, run: str, key: str) -> tuple[Message | None, State | None]:
@@ -132,7 +132,7 @@ class Messages(Protocol):
         ...
 
     def stream(self, run: str, key: str, offset: int, limit: int) -> Reading:
-        """The values of a stream from an offset on."""
+        """The values of a stream, beginning at an offset."""
         ...
 
     def streams(self, run: str, limit: int) -> list[Spoken]:
@@ -140,5 +140,5 @@ class Messages(Protocol):
         ...
 
     def received(self, run: str) -> list[Message]:
-        """All messages for a run, received or not, in order; not the bare keys that an earlier generation left."""
+        """All messages to a run, received or not, in order. Keys that an earlier generation of the run left are not included."""
         ...

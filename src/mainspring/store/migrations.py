@@ -1,4 +1,4 @@
-"""Named migrations: SQL files beside each store, applied in order, each once, recorded by name and checksum in the database."""
+"""Named migrations: SQL files beside each store. Each is applied once, in order, and recorded by name and checksum in the database."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _QUOTED_OR_COMMENT = re.compile(r"('(?:[^']|'')*')|--[^\n]*")
 
 @dataclass(frozen=True)
 class Migration:
-    """One change of the tables. The name says what it does; its number gives the order."""
+    """One change of the tables. The name says what it changes, and its number gives the order."""
 
     name: str
     sql: str
@@ -46,12 +46,12 @@ class Migration:
 
 
 def statements_only(sql: str) -> str:
-    """SQL without comments, and with single spaces."""
+    """The SQL without comments and with single spaces."""
     return " ".join(_QUOTED_OR_COMMENT.sub(lambda found: found[1] or "", sql).split())
 
 
 def load(package: str) -> list[Migration]:
-    """The migrations in a package's `migrations` folder, in order."""
+    """Return the migrations in a package's `migrations` folder, in order."""
     folder = files(package).joinpath("migrations")
     found = [entry for entry in folder.iterdir() if entry.name.endswith(".sql")]
     return [
@@ -61,7 +61,7 @@ def load(package: str) -> list[Migration]:
 
 
 def compare(migrations: list[Migration], applied: Mapping[str, str]) -> SchemaReport:
-    """How the applied migrations, checksums by name, compare with those this code has."""
+    """Compare the applied migrations, as checksums by name, with those of this code."""
     known = [migration.name for migration in migrations]
     return SchemaReport(
         current=max(applied, default=None),
@@ -77,7 +77,7 @@ def compare(migrations: list[Migration], applied: Mapping[str, str]) -> SchemaRe
 
 
 def refuse_foreign(report: SchemaReport, url: str) -> None:
-    """Raise if the tables were made by newer code than this, or by migrations that were edited since."""
+    """Raise if the tables were created by newer code than this, or by migrations that were edited since."""
     if report.unknown:
         raise SchemaError(
             f"the tables at {url} are newer than this version of mainspring: they have {', '.join(report.unknown)}, "
@@ -90,7 +90,7 @@ def refuse_foreign(report: SchemaReport, url: str) -> None:
 
 
 def require_current(report: SchemaReport, url: str) -> None:
-    """Raise if the tables are not exactly what this code needs."""
+    """Raise if the tables are not those that this code needs."""
     refuse_foreign(report, url)
     if report.pending:
         raise SchemaError(
@@ -100,7 +100,7 @@ def require_current(report: SchemaReport, url: str) -> None:
 
 
 def as_script(migrations: list[Migration]) -> str:
-    """All of it as SQL that a person can read, review and execute; the store then finds it done."""
+    """Return the migrations as SQL that an operator can review and execute. The store then finds them applied."""
     parts = [f"-- {migration.name}\n{migration.sql.rstrip()}\n" for migration in migrations]
     names = [
         f"INSERT INTO migrations (name, checksum) VALUES ('{migration.name}', '{migration.checksum}');\n"

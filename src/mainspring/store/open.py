@@ -1,4 +1,4 @@
-"""From a URL to a store, and to what people want to know of the database behind it."""
+"""Open the store that a URL names, and describe the database behind it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class StoreSettings(Protocol):
 
 
 def open_store(url: str, settings: StoreSettings) -> Store:
-    """The store that a URL names, not yet connected.
+    """Return the store that a URL names, not yet connected.
 
     `sqlite:///file.db`, `sqlite:////absolute/file.db`, `sqlite://` (temporary), or `postgresql://…`.
     """
@@ -53,7 +53,7 @@ def open_store(url: str, settings: StoreSettings) -> Store:
 
 
 def sqlite_path(url: str) -> str:
-    """The file of a sqlite URL; empty for a temporary one."""
+    """The file of a SQLite URL; empty for a temporary database."""
     rest = url.removeprefix("sqlite:")
     if rest in {"//", "///", "///:memory:"}:
         return ""
@@ -63,7 +63,7 @@ def sqlite_path(url: str) -> str:
 
 
 def shown(url: str) -> str:
-    """The URL without its password, for people."""
+    """The URL without its password, for display."""
     parts = urlsplit(url)
     if parts.password is None:
         return url
@@ -72,7 +72,7 @@ def shown(url: str) -> str:
 
 
 def facts(url: str) -> dict[str, str]:
-    """Versions and modes of a database that is there. Changes nothing."""
+    """Versions and modes of an existing database. Changes nothing."""
     return _sqlite(sqlite_path(url)) if urlsplit(url).scheme == "sqlite" else _postgres(url)
 
 

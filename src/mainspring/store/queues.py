@@ -1,7 +1,7 @@
-"""Queues in a store: what is kept of them, and how a claim asks which of their runs may begin.
+"""Queues in a store: their rows, and the limits that decide which of their runs a claim may start.
 
-A claim finds out what waits (`Demand`), asks a pure function what may begin (`Admission`), and takes that, all in one
-transaction. Where workers have to agree, the queue's row is locked first and everything is counted in later statements.
+A claim counts the waiting runs (`Demand`), calls a pure function that decides which of them may start (`Admission`), and claims those, all
+in one transaction. Where workers must agree, the queue's row is locked first, and later statements count.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from mainspring.model.queues import Limits, Queue
 
 Recent = dict[str, tuple[int, int]]
-"""Starts within a window by partition: how many, and when the first of them was."""
+"""Starts within a window by partition: their number, and the time of the first."""
 
 
 class Demand(Struct, frozen=True):
-    """A queue with runs that wait to begin, and what is under way."""
+    """A queue with runs that wait to start, and the number of its running ones."""
 
     queue: Queue
     waiting: list[str]
-    """Partitions with runs that wait, the one whose turn it is first."""
+    """Partitions with waiting runs, beginning with the one whose turn it is."""
     placed: dict[str, int]
-    """Runs under way in the fleet, by partition; only where a limit needs it."""
+    """Running runs in the fleet, by partition. Counted only if a limit needs it."""
     recent: dict[int, Recent]
-    """Starts within each window that a limit speaks of, by the window's length."""
+    """Starts within the window of each rate limit, by the window's length."""
     mine: Mapping[str, int]
     """Runs in this worker's memory, by partition."""
     room: int
@@ -37,23 +37,23 @@ class Demand(Struct, frozen=True):
 
 
 class Share(Struct, frozen=True):
-    """How many runs of a partition may begin now."""
+    """The number of runs of a partition that may start now."""
 
     partition: str
     count: int
 
 
 class Admission(Struct, frozen=True):
-    """What may begin. `again` is when more may, by time alone."""
+    """The runs that may start. `again` is the time at which more may."""
 
     shares: list[Share] = field(default_factory=list[Share])
     again: int | None = None
     open: bool = False
-    """Whether more might begin now if there was more room."""
+    """Whether more might start now if the worker had more free slots."""
     short: bool = False
-    """Whether more might begin if this worker had fewer of them in memory."""
+    """Whether more might start if fewer of them were in this worker's memory."""
     held: bool = False
-    """Whether more might begin if fewer were under way in the fleet."""
+    """Whether more might start if fewer of them were running in the fleet."""
 
 
 Admit = Callable[[Demand], Admission]
@@ -61,17 +61,17 @@ Admit = Callable[[Demand], Admission]
 
 # -- what a claim takes --------------------------------------------------------------------------------------------------
 class Resumable(Struct, frozen=True):
-    """Runs that a worker may go on with. `short`: there are some that it has no slot for; `mine`: what it then has."""
+    """Runs that a worker may continue. `short`: it has no slot for some. `mine`: its runs in memory, these included."""
 
     ids: list[str]
     more: bool
-    """There are more than were asked for."""
+    """Whether there are more runs than the limit."""
     short: bool
     mine: Mapping[str, Mapping[str, int]]
 
 
 class Claimant(Protocol):
-    """The worker that claims: the queues that it takes from (None: all), and the runs of queues in its memory."""
+    """The worker that claims: its queues (None: all), and its runs of queues in memory."""
 
     @property
     def queues(self) -> frozenset[str] | None: ...
@@ -82,7 +82,7 @@ class Claimant(Protocol):
 
 
 class Allotment(Protocol):
-    """What a claim may take from one queue."""
+    """The runs that a claim may take from one queue."""
 
     queue: Queue
     admission: Admission
@@ -93,15 +93,15 @@ class Allotment(Protocol):
         ...
 
     def most_partitions(self, placed: Mapping[str, int], recent: Mapping[int, Recent]) -> int:
-        """How many partitions are worth looking at."""
+        """The most partitions to look up."""
         ...
 
     def decide(self, waiting: Sequence[str], placed: dict[str, int], recent: dict[int, Recent]) -> Admission:
-        """What may be taken; `waiting` are partitions in their turn, some perhaps twice."""
+        """Return the shares of the partitions. `waiting` are partitions in the order of their turns, with possible repetitions."""
         ...
 
     def took(self, partitions: Sequence[str]) -> None:
-        """What there was to take: the partition of each."""
+        """Count the claimed runs, given the partition of each."""
         ...
 
 
@@ -113,11 +113,11 @@ class Demands(Protocol):
     def __bool__(self) -> bool: ...
 
     def alone(self, queue: str) -> Demands:
-        """One of the queues, as it was before any of them was locked."""
+        """One of the queues, as read before any queue was locked."""
         ...
 
     def room_for_plain(self, room: int) -> int:
-        """How much of the room is for runs without a queue."""
+        """The number of slots for runs without a queue."""
         ...
 
     def turn_of(self, queue: str) -> str:
@@ -125,60 +125,61 @@ class Demands(Protocol):
         ...
 
     def refresh(self, queues: Iterable[Queue], exceptions: Mapping[str, dict[str, Limits]]) -> None:
-        """Put queues as they were found under a lock in place of what they were before."""
+        """Replace queues by their rows as read under the lock."""
         ...
 
     def each(self, room: int) -> Iterator[Allotment]:
-        """One queue after the other, each with its part of what is left of the room."""
+        """Iterate over the queues, each with its share of the free slots."""
         ...
 
     @property
     def more(self) -> bool:
-        """Whether there was more to take than there was room for."""
+        """Whether more runs were ready than the claim had slots for."""
         ...
 
     @property
     def held(self) -> bool:
-        """Whether more might be taken if fewer runs were under way in the fleet."""
+        """Whether more might be claimed if fewer runs were running in the fleet."""
         ...
 
     @property
     def short(self) -> bool:
-        """Whether more might be taken if this worker had fewer runs in memory."""
+        """Whether more might be claimed if fewer runs were in this worker's memory."""
         ...
 
     @property
     def again(self) -> int | None:
-        """When one of the queues may admit more, by time alone."""
+        """The time at which one of the queues may admit more."""
         ...
 
 
 class ClaimPolicy(Protocol):
-    """Decides what a claim takes. Pure; a store only finds what waits, and takes what was decided on."""
+    """Decides which runs a claim takes. Pure: a store only finds the waiting runs, and claims those that were decided on."""
 
     def half(self, room: int, turn: int) -> int:
-        """Half of the room; of an odd slot, every other time."""
+        """Half of the free slots. An odd slot is included every other time."""
         ...
 
     def divide(self, claimant: Claimant, waiting: Sequence[Queue], turn: int, turns: dict[str, str]) -> Demands:
-        """The queues to take from, in an order that changes with each claim. `turns` remembers, for each queue, the partition that was
-        served last: the next one is served first.
+        """The queues to claim from, in an order that changes with each claim.
+
+        `turns` remembers, for each queue, the partition that was served last. The next one is served first.
         """
         ...
 
     def resumable(
         self, claimant: Claimant, rows: Iterable[Sequence[Any]], queues: Mapping[str, Queue], limit: int
     ) -> Resumable:
-        """Of runs that want to go on (id, queue, partition, …) the first that this worker may have in memory.
+        """Of runs to continue (id, queue, partition, …), the first that this worker may have in memory.
 
-        No more rows are read than it takes to find so many; but those that there is no slot for are passed over, however many.
+        Rows are read only until enough are found. Runs without a free slot are skipped, however many.
         """
         ...
 
 
 # -- queues --------------------------------------------------------------------------------------------------------------
 class QueueCounts(Struct, frozen=True):
-    """What is in a queue: ready to begin, due later, and under way."""
+    """The number of runs in a queue: ready to start, due later, and running."""
 
     ready: int = 0
     scheduled: int = 0
@@ -189,31 +190,31 @@ class QueueStore(Protocol):
     """The queues of a store."""
 
     def declare(self, queues: Sequence[Queue], now: int) -> list[str]:
-        """Make the queues that the code of a version declares, and change those that it declares otherwise than before.
+        """Create the queues that the code of a version declares, and change those that it declares differently than before.
 
-        What was changed since at run time stays, as long as the code says the same as before; and so does what a version
-        that was first seen later has declared. Answers with the names that were made or changed.
+        Changes at run time stay while the declaration is the same as before. Declarations of a version that was first seen later stay as
+        well. Returns the names that were created or changed.
         """
         ...
 
     def set(self, queue: Queue) -> bool:
-        """Make a queue, or change its limits and retries; True if it is new. Its state of being paused stays."""
+        """Create a queue, or change its limits and retries. Return True if it is new. A paused queue stays paused."""
         ...
 
     def set_partition(self, queue: str, partition: str, limits: Limits | None) -> bool:
-        """Give a partition limits of its own, or with None those of the queue again; False if there is no such queue."""
+        """Give a partition limits of its own; None: those of the queue. Return False if there is no such queue."""
         ...
 
     def pause(self, queue: str, *, paused: bool) -> bool:
-        """Begin nothing new, or begin again; False if there is no such queue."""
+        """Pause a queue, so that no run of it starts, or continue it. Return False if there is no such queue."""
         ...
 
     def delete(self, queue: str) -> bool:
-        """Forget a queue; its runs that have not begun wait for one of that name. False if there is no such queue."""
+        """Delete a queue. Its runs that have not started wait for a queue of that name. Return False if there is no such queue."""
         ...
 
     def get(self, queue: str) -> Queue | None:
-        """One queue with its exceptions, or None."""
+        """One queue with the limits of its partitions, or None."""
         ...
 
     def all(self) -> list[Queue]:
@@ -221,9 +222,9 @@ class QueueStore(Protocol):
         ...
 
     def counts(self) -> dict[str, QueueCounts]:
-        """What is in each queue, also in those that are named by runs and do not exist."""
+        """The counts of each queue, including queues that runs name and that do not exist."""
         ...
 
     def partitions(self, queue: str) -> dict[str, QueueCounts]:
-        """What is in each partition of a queue."""
+        """The counts of each partition of a queue."""
         ...

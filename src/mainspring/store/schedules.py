@@ -1,8 +1,8 @@
-"""What a store promises about schedules. Like `protocol.py`, this is the specification.
+"""The specification of schedules in a store, like `protocol.py`.
 
-The locked row of a schedule is the mutex of everything that concerns it: a transaction that plans holds it until the plan is
-committed. The runs that a schedule started do not touch it when they end. Such a run is stored with `end_unprocessed` set, and while an ended run
-is, its schedule is due. So a plan and an end that overlap never miss each other, and a run that ends waits for no lock.
+The row of a schedule is the mutex of everything that concerns the schedule: a transaction that plans the schedule holds the lock until the
+plan is committed. Runs that a schedule started do not lock its row when they end. Such a run is stored with `end_unprocessed` set, and a
+schedule with an ended run of that kind is due. So a plan never misses an end that overlaps with it, and a run that ends waits for no lock.
 """
 
 from __future__ import annotations
@@ -18,68 +18,68 @@ if TYPE_CHECKING:
     from mainspring.model.schedules import Backfill, Hook, Schedule, ScheduleRun, Tick
 
 MOST_TAKEN = 500
-"""How many nominal times with a tick are looked up for each backfill at once."""
+"""The most nominal times with a tick that are looked up at once for each backfill."""
 
 
 class Situation(Struct):
-    """All there is to know of a schedule when it is planned."""
+    """The data that a plan of a schedule is made from."""
 
     schedule: Schedule
     runs: list[ScheduleRun] = field(default_factory=list["ScheduleRun"])
-    """Its runs that have not ended, or whose end it has not taken note of; oldest first."""
+    """Runs of the schedule that have not ended or whose end has not been processed, oldest first."""
     waiting: list[Tick] = field(default_factory=list["Tick"])
     """Ticks that are pending or buffered, in the order in which they wait."""
     backfills: list[Backfill] = field(default_factory=list["Backfill"])
-    """Those not completed, in the order in which they were asked for."""
+    """Backfills that are not completed, in the order of their requests."""
     made: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
-    """For each backfill, the first nominal times after its cursor that have a run or wait for one; at most MOST_TAKEN."""
+    """By backfill: the first nominal times after its cursor that have a run or wait for one; at most MOST_TAKEN."""
     ahead: dict[int, str] = field(default_factory=dict[int, str])
-    """Nominal times after the schedule's cursor, up to now, that have a run of a backfill or wait for one; with the backfill."""
+    """Nominal times between the schedule's cursor and now for which a backfill has started or buffered a run, with the backfill."""
     listed: bool = True
-    """Whether a live worker lists it, if it is an entry of a crontab."""
+    """Whether a live worker lists the schedule, if it is an entry of a crontab."""
     hooks: list[Hook] = field(default_factory=list["Hook"])
-    """Functions that are started when something goes wrong."""
+    """Functions that receive alerts."""
     taken: frozenset[str] = frozenset()
-    """Ids that an earlier attempt at this plan wanted for runs, and that belong to other runs."""
+    """Ids that an earlier attempt at this plan wanted for its runs, and that belong to other runs."""
 
 
 class Beginning(Struct):
-    """A run that a tick starts. `tick` is what the run itself gets to know of it."""
+    """A run that a tick starts. `tick` is the description of the tick that the run can read."""
 
     run: NewRun
     tick: str
 
 
 class Plan(Struct):
-    """What is to become of a schedule, all of it or nothing."""
+    """The changes to make to a schedule: all are applied, or none."""
 
     schedule: Schedule
     ticks: list[Tick] = field(default_factory=list["Tick"])
     """Ticks that are new or have changed."""
     starts: list[Beginning] = field(default_factory=list["Beginning"])
     releases: list[Beginning] = field(default_factory=list[Beginning])
-    """Runs that were made to wait, due at no time, and whose time has come."""
+    """Runs that were stored without a due time to wait for their turn, and that may start now."""
     cancels: dict[str, str] = field(default_factory=dict[str, str])
     """Runs to cancel, each with the reason."""
     terminates: dict[str, str] = field(default_factory=dict[str, str])
     """Runs to end at once, each with the reason."""
     processed: list[str] = field(default_factory=list[str])
-    """Ended runs that have been taken note of."""
+    """Ended runs whose end the plan has processed."""
     backfills: list[Backfill] = field(default_factory=list["Backfill"])
     """Backfills that are new or have changed."""
     alerts: list[NewRun] = field(default_factory=list["NewRun"])
-    """Runs of those functions; each id once."""
+    """Runs of the functions that receive alerts; each id once."""
     moved: bool = False
-    """The schedule's state has changed: cursor, due, counters, pause."""
+    """Whether the schedule's state has changed: cursor, due, counters, pause."""
     learned: bool = False
-    """So has what it remembers of its runs."""
+    """Whether the schedule's memory of its runs has changed."""
     redefined: bool = False
-    """So has its definition."""
+    """Whether the schedule's definition has changed."""
     deleted: bool = False
     nominal: int = 0
-    """The nominal time that a skip is about, if it is a plan of one."""
+    """The nominal time to skip, if this is the plan of a skip."""
     unfinished: bool = False
-    """More ticks had come up than one plan decides on: what was requested beyond that is left for the next."""
+    """Whether more ticks were due than one plan handles. The next plan handles requests beyond that."""
 
     @property
     def empty(self) -> bool:
@@ -102,19 +102,19 @@ Decide: TypeAlias = "Callable[[Situation], Plan]"
 
 
 class Passed(Struct, frozen=True):
-    """What a pass over due schedules came to. `next_due` is when to look again; `more` says that there is more to do now."""
+    """The result of a pass over due schedules. `next_due` is the time of the next pass; `more` says that more schedules are due now."""
 
     planned: int
     next_due: int | None
     more: bool
     owned: frozenset[str] = frozenset()
-    """The runs that were stored as being in a worker's hand already."""
+    """Runs that were stored as owned by this worker."""
     plans: Sequence[Plan] = ()
-    """What was committed."""
+    """The committed plans."""
 
 
 class Revision(Struct, frozen=True):
-    """What tells one definition of a schedule from another."""
+    """The columns by which two definitions of a schedule differ."""
 
     workflow: str
     created: int
@@ -123,15 +123,15 @@ class Revision(Struct, frozen=True):
 
 
 class ScheduleFilter(Struct, frozen=True):
-    """Which schedules to list, by id. `after` is the last id of the page before. Of several texts one has to fit."""
+    """Which schedules to list, by id. `after` is the last id of the previous page. Of several texts one must match."""
 
     id_prefix: Sequence[str] = ()
     paused: bool | None = None
     workflow: Sequence[str] = ()
     failing: bool | None = None
-    """Whether the last run that ended has failed."""
+    """Whether the run that ended last has failed."""
     attributes: str | None = None
-    """A JSON object of which all pairs must be there."""
+    """A JSON object. A schedule matches if its attributes have all pairs of it."""
     due_before: int | None = None
     app: str | None = None
     after: str | None = None
@@ -148,7 +148,7 @@ class TickFilter(Struct, frozen=True):
     request: str | None = None
     runs_only: bool = False
     before: tuple[int, str] | None = None
-    """Nominal time and request of the last one of the page before."""
+    """Nominal time and request of the last tick of the previous page."""
     limit: int = 50
 
 
@@ -158,11 +158,10 @@ class ScheduleStore(Protocol):
     def create(
         self, schedules: Sequence[Schedule], ticks: Sequence[Tick] = (), backfills: Sequence[Backfill] = ()
     ) -> list[str]:
-        """Store new schedules in one transaction; the ids that were taken, whose schedules were left as they are.
+        """Store new schedules in one transaction. Return the ids that were taken, whose schedules stay as they are.
 
-        What is given with them of ticks and backfills is stored for those that are new.
-
-        One that the same run made at the same operation counts as created: it was, and the acknowledgement was lost.
+        Ticks and backfills are stored for the schedules that are new. A schedule that the same run created at the same operation counts as
+        created: the write is being repeated after a lost acknowledgement.
         """
         ...
 
@@ -179,18 +178,18 @@ class ScheduleStore(Protocol):
         ...
 
     def situation(self, schedule: str) -> Situation | None:
-        """What a plan would be made from, without locking anything."""
+        """The data that a plan would be made from, read without locks."""
         ...
 
     def change(self, schedule: str, decide: Decide, now: int) -> Plan | None:
-        """Lock one schedule, have it planned, and apply the plan, in one transaction. None if there is no such schedule.
+        """Lock one schedule, call `decide` to plan it, and apply the plan, in one transaction. Return None if there is no such schedule.
 
-        What `decide` raises is raised, and nothing happens.
+        If `decide` raises, the transaction is rolled back and the exception is raised.
         """
         ...
 
     def revisions(self) -> dict[str, Revision]:
-        """All schedules by id, to compare with what was there before."""
+        """All schedules by id, to compare with an earlier call."""
         ...
 
     def fire(
@@ -198,15 +197,15 @@ class ScheduleStore(Protocol):
     ) -> Passed:
         """Plan the schedules that are due, about `limit` of them, and apply the plans, in one transaction.
 
-        Before it begins, `expect` is given the functions of the schedules that are to be planned.
+        Before planning, `expect` is called with the functions of the schedules to plan.
 
-        Due is one whose `due` has come, and one with a run whose end it has not taken note of. One that another transaction
-        holds is left out; where only such are due, `next_due` is a moment from now, so that the caller does not spin.
+        A schedule is due if its `due` time has come, or if the end of one of its runs is unprocessed. Schedules that another transaction
+        has locked are skipped. If all due schedules are locked, `next_due` is shortly after now, so that the caller does not spin.
         """
         ...
 
     def ticks(self, wanted: TickFilter) -> list[Tick]:
-        """A page of ticks, latest first."""
+        """A page of ticks, latest nominal time first."""
         ...
 
     def backfill(self, backfill: str) -> Backfill | None:
@@ -222,29 +221,29 @@ class ScheduleStore(Protocol):
         ...
 
     def functions(self) -> list[str]:
-        """What each worker executes, as JSON objects by name."""
+        """The functions that each worker executes, as JSON objects by name."""
         ...
 
     def first_seen(self, versions: Sequence[str]) -> dict[str, int]:
-        """When versions of the app were first seen."""
+        """The time at which each version of the app was first seen."""
         ...
 
     def oldest_tick(self, schedule: str) -> int | None:
-        """The nominal time of the clock's oldest tick that is kept, if there is one."""
+        """The nominal time of the oldest stored tick of the clock, if there is one."""
         ...
 
     def hooks(self) -> list[Hook]:
-        """Functions that are started when something goes wrong with schedules."""
+        """Functions that receive alerts of schedules."""
         ...
 
     def keep_hooks(self, app: str, hooks: Sequence[Hook], forget: Sequence[str]) -> None:
-        """Store hooks of an app, and forget those of it that versions among `forget` declared and that are not among them."""
+        """Store the hooks of an app. Delete other hooks of the app that a version in `forget` declared."""
         ...
 
     def rewind(self, now: int) -> list[str]:
-        """Set schedules back that went by a clock which was ahead, and have acted on times that are yet to come; which."""
+        """Set back schedules that a worker with a clock ahead has advanced into the future. Return their ids."""
         ...
 
     def prune(self, before: int, limit: int) -> int:
-        """Forget ticks with an outcome that is older than a time, at most so many; how many were forgotten."""
+        """Delete at most so many ticks with an outcome older than a time. Return the number of deleted ticks."""
         ...

@@ -1,4 +1,4 @@
-"""The verbs of a store that are the same on both databases. See `mainspring.store.protocol.Store` for what each promises."""
+"""The verbs of a store that are the same on both databases, as `mainspring.store.protocol.Store` specifies them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class SqlStore:
         self.watching = Dashboard(transactor.read, transactor.execute_many, spans, filters, each)
 
     def _publish(self, changes: Changes) -> None:
-        """Publish in this process what a transaction changed."""
+        """Publish the changes of a transaction in this process."""
         if changes:
             self._signal(changes.signal())
 

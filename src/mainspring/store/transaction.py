@@ -1,7 +1,7 @@
-"""An open transaction, and scripts of statements that run in one.
+"""Open transactions, and the scripts of statements that run in one.
 
-A verb of a store is a script: a generator that yields statements and receives their rows. The carrier of the transaction executes them:
-the store's own connection, a user's blocking connection, or a user's awaited one. So each verb is written once.
+A verb of a store is a script: a generator that yields statements and receives their rows. The statements are executed on the store's own
+connection, on a user's blocking connection, or on a user's async connection. So each verb is written once.
 """
 
 from __future__ import annotations
@@ -40,36 +40,36 @@ T = TypeVar("T")
 Rows = list[tuple[Any, ...]]
 Values = Mapping[str, Any]
 Script = Generator[tuple["Sql", Values], Rows, T]
-"""Yields statements with their values, receives rows, returns its answer."""
+"""A generator that yields statements with their values, receives their rows, and returns the result of the verb."""
 
 _LIMIT_WAITING = "SELECT set_config('lock_timeout', '100ms', true)"
 NOTIFY = "SELECT pg_notify(:channel, :payload)"
 _OLD_SNAPSHOT = "SELECT current_setting('transaction_isolation') <> 'read committed'"
 _FREE_ATTEMPTS = 5
-"""How often a transaction waits for all of the rows that it looks for, before it takes those that are free."""
+"""How many attempts of a transaction wait for all rows that it needs. After those, it locks only the rows that are free."""
 
 
 class Executor(Protocol):
-    """Executes statements on a connection, blocking."""
+    """A blocking connection that executes statements."""
 
     def execute(self, sql: Sql, values: Values) -> Rows: ...
 
 
 class AsyncExecutor(Protocol):
-    """Executes statements on a connection, awaited."""
+    """An async connection that executes statements."""
 
     async def execute(self, sql: Sql, values: Values) -> Rows: ...
 
 
 class Transactor(Protocol):
-    """A way to run scripts in transactions: a store's own, or one that a user has opened."""
+    """Runs scripts in transactions: in the store's own, or in one that a user has opened."""
 
     def change(self, work: Callable[[Transaction], Script[T]], now: int = 0) -> T:
-        """Run a script in one transaction: all of it is committed, or nothing. It may be run again when rows are locked."""
+        """Run a script in one transaction: all of it is committed, or nothing. A script that meets locked rows may be run again."""
         ...
 
     def execute(self, sql: Sql, **values: Any) -> Rows:
-        """Change with one statement, which is a transaction by itself."""
+        """Execute one statement that writes, in a transaction of its own."""
         ...
 
     def execute_many(self, *work: tuple[str, Sequence[Mapping[str, Any]]]) -> None:
@@ -81,18 +81,18 @@ class Transactor(Protocol):
         ...
 
     def snapshot(self, ids: Sequence[str]) -> AbstractContextManager[Read]:
-        """Read with several statements as of one moment. Where that cannot be had, runs and their descendants are locked."""
+        """Read with several statements in one snapshot. Without one, the runs and their descendants are locked instead."""
         ...
 
 
 class Read(Protocol):
-    """Reads with one statement."""
+    """A function that reads with one statement."""
 
     def __call__(self, sql: Sql, **values: Any) -> Rows: ...
 
 
 class Blocked(Exception):
-    """Rows that a transaction needs are locked by another one. The transaction is rolled back and run again."""
+    """Raised when another transaction has locked rows that this one needs. The transaction is rolled back and retried."""
 
     def __init__(self, runs: Iterable[str]) -> None:
         super().__init__()
@@ -102,10 +102,10 @@ class Blocked(Exception):
 class Transaction:
     """An open transaction: its time, its locks, and what it changed.
 
-    A transaction of the library's own never waits for a row while it holds another: it raises `Blocked`, is rolled back, waits
-    for that row alone and is run again, so that no two of them can wait for each other. One that `waits` takes rows in the order of
-    their ids; a user's transaction does, because it keeps its locks whatever we do. PostgreSQL ends a deadlock then, and only the
-    owner of the transaction can run it again.
+    A transaction of the library's own never waits for a row while it holds another: it raises `Blocked`, is rolled back, waits for that row
+    alone and is retried. So no two of them can deadlock. A transaction with `waits` locks rows in the order of their ids. A user's
+    transaction does so, because the library cannot release its locks. There, PostgreSQL ends a deadlock, and only the user can retry the
+    transaction.
     """
 
     __slots__ = ("attempt", "changes", "dialect", "hidden", "informed", "locking", "now", "started", "users", "waits")
@@ -116,19 +116,19 @@ class Transaction:
         self.dialect = dialect
         self.now = now
         self.attempt = attempt
-        """Which attempt at this transaction it is."""
+        """The number of this attempt."""
         self.waits = waits or users
         self.users = users
-        """It is a user's: nothing may change its settings."""
+        """Whether a user opened this transaction. Then the library does not change its settings."""
         self.changes = Changes()
         self.informed: set[str] = set()
-        """Workers that learn of ended runs in memory, so that a notification would be late."""
+        """Workers that learn of ended runs in memory, and need no notification of them."""
         self.started: list[str] = []
-        """Runs that it has started."""
+        """Runs that this transaction has started."""
         self.hidden = False
-        """Runs that began to wait since the transaction began cannot be found in it: its snapshot is older."""
+        """Whether runs that began to wait since the transaction began cannot be found in it, because its snapshot is older."""
         self.locking: tuple[Sql, Values] | None = None
-        """The statement with which a user's transaction locks rows at this moment."""
+        """The statement that a user's transaction is locking rows with."""
 
     # -- statements ----------------------------------------------------------------------------------------------------
     def execute(self, sql: Sql, **values: Any) -> Script[Rows]:
@@ -136,12 +136,12 @@ class Transaction:
         return (yield sql, values)
 
     def limit_waiting(self) -> Script[None]:
-        """Have the statements that follow fail rather than wait long for a row, while others may wait for rows of this one."""
+        """Let later statements fail rather than wait long for a row: other transactions may wait for rows that this one has locked."""
         if self.dialect.locks and not self.users:
             yield _LIMIT_WAITING, {}
 
     def savepoint(self, work: Script[T]) -> Script[T]:
-        """Run a part of the transaction. What fails in the middle of it leaves no trace, and what was done before stays."""
+        """Run a part of the transaction. If it fails, only that part is rolled back."""
         yield "SAVEPOINT mainspring", {}
         try:
             answer = yield from work
@@ -156,16 +156,16 @@ class Transaction:
 
     # -- locks ---------------------------------------------------------------------------------------------------------
     def lock(self, sql: Sql, **values: Any) -> Script[Rows]:
-        """Execute a statement that locks rows. If it raises, `locking` is what was refused."""
+        """Execute a statement that locks rows. If it raises, `locking` is the statement that was refused."""
         self.locking = sql, values
         rows = yield sql, values
         self.locking = None
         return rows
 
     def lock_runs(self, ids: Sequence[str], *, share: bool = False) -> Script[dict[str, tuple[Any, ...]]]:
-        """Lock runs: the rows of those that exist, by id, as `LOCKED_COLUMNS`. Raises `Blocked`.
+        """Lock runs. Return the rows of those that exist, by id, as `LOCKED_COLUMNS`. Raises `Blocked`.
 
-        A claim that comes by meanwhile passes over locked runs that are ready, so there is a claim to make afterwards.
+        A claim skips ready runs that are locked, so the commit notifies workers to claim again.
         """
         lock = SHARE_RUNS if share else LOCK_RUNS
         skip = self.dialect.locks and not self.waits
@@ -182,16 +182,16 @@ class Transaction:
         return found
 
     def lock_tree(self, ids: Sequence[str], *, with_deadline: bool = False) -> Script[list[str]]:
-        """Lock runs and all their descendants; their ids. `with_deadline`: only descendants that have one.
+        """Lock runs and all their descendants. Return their ids. `with_deadline`: only descendants that have a deadline.
 
-        It looks again until nothing new turns up: a locked run starts no more children.
+        The query is repeated until it finds no new run: a locked run starts no more children.
         """
         return (yield from self.lock_found(TREE_WITH_DEADLINE if with_deadline else TREE, ids=list(ids)))
 
     def lock_found(self, find: Sql, *, free: bool = False, **values: Any) -> Script[list[str]]:
-        """Lock the runs that a statement finds; their ids. `free`: after a few attempts, those that no other transaction has locked.
+        """Lock the runs that a statement finds. Return their ids. `free`: after a few attempts, lock only those that are not locked.
 
-        Rows that turn up after the first look are out of order, so the library's own transactions never wait for those.
+        Rows that only a repeated query finds are out of order, so the library's own transactions never wait for those.
         """
         if not self.dialect.locks:
             return [row[0] for row in (yield find, values)]
@@ -210,11 +210,10 @@ class Transaction:
 
     # -- what it changed -----------------------------------------------------------------------------------------------
     def close(self, origin: str = "") -> Script[None]:
-        """Wake the runs that wait for what was changed, and notify other processes. The last statements of a transaction.
+        """Wake the runs that wait for what was changed, and notify other processes. These are the last statements of a transaction.
 
-        Later statements than those that locked the runs which ended or were written to: a run that begins to wait holds the lock
-        of the run that it waits for until it has committed. So at this moment every waiter is committed, and found by this
-        statement because it is a new one, or it has not got the lock yet, and will see the change when it has.
+        The statements run after the changed runs were locked. A run that begins to wait holds the lock of the run that it waits for until
+        it has committed. So every waiter has committed and is found here, or it does not have the lock yet and will see the change.
         """
         changes = self.changes
         if changes.ended:
@@ -239,13 +238,13 @@ class Transaction:
         yield from self.wake(found)
 
     def _is_old(self) -> Script[bool]:
-        """Whether the snapshot of a user's transaction hides what was committed since it began."""
+        """Whether the snapshot of a user's transaction hides rows that were committed after it began."""
         if self.users and self.dialect.locks and not self.hidden:
             self.hidden = bool((yield _OLD_SNAPSHOT, {})[0][0])
         return self.hidden
 
     def wake(self, runs: Iterable[str]) -> Script[None]:
-        """Wake runs: those without an owner are queued, the owners of the others are notified."""
+        """Wake runs: enqueue those without an owner, and notify the owners of the others."""
         ids = sorted(runs)
         if ids:
             if self.dialect.locks:
@@ -256,7 +255,7 @@ class Transaction:
 
 
 def run_script(script: Script[T], executor: Executor) -> T:
-    """Run a script to its end, blocking."""
+    """Run a script to its end on a blocking connection."""
     try:
         statement = next(script)
         while True:
@@ -272,7 +271,7 @@ def run_script(script: Script[T], executor: Executor) -> T:
 
 
 async def run_script_async(script: Script[T], executor: AsyncExecutor) -> T:
-    """Run a script to its end, awaited."""
+    """Run a script to its end on an async connection."""
     try:
         statement = next(script)
         while True:
@@ -288,7 +287,7 @@ async def run_script_async(script: Script[T], executor: AsyncExecutor) -> T:
 
 
 class BlockingExecutor:
-    """Executes statements on a user's awaited connection for code that blocks on a thread: on the loop, one after the other."""
+    """Executes statements on a user's async connection for blocking code on another thread: on the event loop, one after the other."""
 
     def __init__(self, executor: AsyncExecutor, loop: asyncio.AbstractEventLoop) -> None:
         self._executor = executor
@@ -299,9 +298,9 @@ class BlockingExecutor:
 
 
 async def on_thread(work: Callable[..., T], *args: Any) -> T:
-    """Do something blocking for an awaited transaction, on a thread of its own.
+    """Call a blocking function for an async transaction, on a new thread.
 
-    The threads that others share may all be waiting for that very transaction to end.
+    The threads of a shared pool may all be waiting for that very transaction to end.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
@@ -320,7 +319,7 @@ async def on_thread(work: Callable[..., T], *args: Any) -> T:
             value = context.run(work, *args)
         except BaseException as error:  # noqa: BLE001  (it is raised where the work is awaited)
             caught = error
-        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+        with contextlib.suppress(RuntimeError):  # the loop has been closed
             loop.call_soon_threadsafe(answer, value, caught)
 
     context = contextvars.copy_context()
