@@ -187,6 +187,27 @@ async def test_a_cursor_that_no_page_gave_is_refused(history: str, mainspring: M
 
 
 @pytest.mark.processes
+@pytest.mark.parametrize(
+    "command",
+    [("runs", "list"), ("runs", "list", "-o", "jsonl"), ("runs", "show", "order-1"), ("runs", "watch", "order-1")],
+    ids=" ".join,
+)
+def test_a_reader_that_has_left_is_no_error(history: str, command: tuple[str, ...]) -> None:
+    """As in `mainspring runs list | head`."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "mainspring", *command],
+        env=os.environ | {"MAINSPRING_URL": history},
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(writing)
+    assert done.stderr == b""
+
+
+@pytest.mark.processes
 def test_a_closed_stdout_is_no_error(hostile: str) -> None:
     closed = subprocess.run(
         ["sh", "-c", f'"{sys.executable}" -m mainspring runs list --url {hostile} >&-'],
