@@ -191,9 +191,18 @@ def findings(page: Any, path: str) -> list[str]:
     return [f"{path}: {one['id']}: {one['help']}: {one['nodes'][0]['html'][:200]}" for one in violations]
 
 
-@on("sqlite", "postgres")
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("site", "theme", "width"),
+    [
+        *(("sqlite", theme, width) for theme in ("light", "dark") for width in WIDTHS),
+        *(
+            ("postgres", "light", "wide"),
+            ("postgres", "dark", "phone"),
+        ),  # the same templates: each theme and width once
+    ],
+    indirect=["site"],
+    scope="module",
+)
 def test_every_page_fits_complains_of_nothing_and_can_be_used_by_everybody(
     page: Any, site: Site, theme: str, width: str
 ) -> None:
