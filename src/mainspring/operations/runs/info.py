@@ -64,7 +64,7 @@ class _WithHandle(Generic[H]):
 
 @dataclass(frozen=True, slots=True)
 class RunInfo(_WithHandle[H]):
-    """A run for display: times are aware datetimes, values are plain JSON values."""
+    """A run for display: times are aware datetimes, values are plain JSON values. `handle` is the run itself, to wait for or to stop."""
 
     id: str
     workflow: str
