@@ -54,6 +54,11 @@ READ_BY: dict[str, Sql] = {
     "ended": retention.OLDEST_ENDS,
 }
 """The name of each index, and a statement that is read by it."""
+CASES = [
+    *READ_BY.items(),
+    ("end_unhandled", unnotified._ANY),
+    ("end_unhandled", unnotified.UNREPORTED_TOTALS),
+]
 ON_POSTGRES_ONLY = {"attributes"}  # SQLite has no index for parts of JSON
 
 
@@ -91,20 +96,18 @@ def test_every_index_of_runs_is_accounted_for(made: str) -> None:
         assert found == READ_BY.keys()
 
 
-@pytest.mark.parametrize("index", READ_BY)
-def test_an_index_serves_the_query_that_it_is_there_for(made: str, index: str) -> None:
+@pytest.mark.parametrize(("index", "read"), CASES, ids=[index for index, _ in CASES])
+def test_an_index_serves_the_query_that_it_is_there_for(made: str, index: str, read: Sql) -> None:
     if made.startswith("sqlite"):
         if index in ON_POSTGRES_ONLY:
             pytest.skip("SQLite has no such index")
         name = "sqlite_autoindex_mainspring_runs_1" if index == "pkey" else f"mainspring_runs_{index}"
         with sqlite3.connect(sqlite_path(made)) as db:
-            plan = "\n".join(
-                row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {DIALECT.spelled(READ_BY[index])}", Anything())
-            )
+            plan = "\n".join(row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {DIALECT.spelled(read)}", Anything()))
     else:
         name = f"runs_{index}"
         with psycopg.connect(made) as db:
             db.execute("SET enable_seqscan = off")  # the table is empty
-            statement = Dialect("mainspring").raw(READ_BY[index]).query
+            statement = Dialect("mainspring").raw(read).query
             plan = "\n".join(row[0] for row in db.execute(b"EXPLAIN (GENERIC_PLAN) " + statement))
     assert re.search(rf"\b{name}\b", plan), plan

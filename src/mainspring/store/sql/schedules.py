@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -63,12 +64,13 @@ def _by_index(text: str) -> PerDatabase:
     """A statement about runs whose end is not processed, or ticks that wait.
 
     SQLite compares the condition of a partial index word for word. It is given the index: another one, which it may prefer by its
-    statistics, holds the whole history of a schedule.
+    statistics, holds the whole history of a schedule, or all runs that have ended.
     """
     hinted = text.replace(
         "FROM runs WHERE end_unprocessed AND schedule",
         "FROM runs INDEXED BY runs_end_unprocessed WHERE end_unprocessed AND schedule",
     )
+    hinted = re.sub(r"FROM runs\s+WHERE completed", "FROM runs INDEXED BY runs_end_unhandled WHERE completed", hinted)
     hinted = hinted.replace("FROM ticks WHERE outcome IN", "FROM ticks INDEXED BY ticks_waiting WHERE outcome IN")
     return PerDatabase(text, for_sqlite(hinted.replace("end_unprocessed AND", "end_unprocessed = 1 AND")))
 

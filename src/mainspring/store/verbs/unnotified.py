@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from mainspring.model.clock import SECOND
 from mainspring.model.states import State
+from mainspring.store.sql.dialect import PerDatabase, for_sqlite
 from mainspring.store.verbs.duration_classes import CLASSES
 
 if TYPE_CHECKING:
@@ -19,22 +20,31 @@ if TYPE_CHECKING:
 
 _UNREPORTED = "completed IS NOT NULL AND end_unreported"
 """The condition of an index, which has the ends that schedules have to process as well."""
-_ANY = f"SELECT 1 FROM runs WHERE {_UNREPORTED} LIMIT 1"
-_TAKE = f"""
+
+
+def _by_index(text: str) -> PerDatabase:
+    """A statement about ends to report. SQLite is given the index: where it has no statistics of it, it prefers that of all ended runs."""
+    return PerDatabase(
+        text, for_sqlite(text.replace("FROM runs WHERE", "FROM runs INDEXED BY runs_end_unhandled WHERE"))
+    )
+
+
+_ANY = _by_index(f"SELECT 1 FROM runs WHERE {_UNREPORTED} LIMIT 1")
+_TAKE = _by_index(f"""
   UPDATE runs SET end_unreported = false
   WHERE end_unreported AND id IN (SELECT id FROM runs WHERE {_UNREPORTED} ORDER BY completed LIMIT :limit)
   RETURNING id, workflow, state, reason, attempts, queue, started, completed
-"""
+""")
 _TOOK = "completed - coalesce(started, completed)"
 _CLASS = " ".join(f"WHEN {_TOOK} <= {round(longest * SECOND)} THEN {number}" for number, longest in enumerate(CLASSES))
-UNREPORTED_MINUTES = f"""
-  SELECT 'duration', completed / :width * :width, state, count(*), CAST(sum({_TOOK}) AS bigint) FROM runs
-  WHERE {_UNREPORTED} AND completed >= :since GROUP BY 2, 3
-"""
-UNREPORTED_TOTALS = f"""
-  SELECT workflow, 'duration', state, CASE {_CLASS} ELSE {len(CLASSES)} END, count(*), CAST(sum({_TOOK}) AS bigint) FROM runs
-  WHERE {_UNREPORTED} GROUP BY 1, 3, 4
-"""
+UNREPORTED_MINUTES = _by_index(f"""
+  SELECT 'duration', completed / :width * :width, state, count(*), CAST(sum({_TOOK}) AS bigint)
+  FROM runs WHERE {_UNREPORTED} AND completed >= :since GROUP BY 2, 3
+""")
+UNREPORTED_TOTALS = _by_index(f"""
+  SELECT workflow, 'duration', state, CASE {_CLASS} ELSE {len(CLASSES)} END, count(*), CAST(sum({_TOOK}) AS bigint)
+  FROM runs WHERE {_UNREPORTED} GROUP BY 1, 3, 4
+""")
 
 
 class UnreportedEnd(Struct, frozen=True):
