@@ -42,6 +42,7 @@ from bench.messages import messages
 from bench.queues import JOBS, jobs, queues
 from bench.schedules import schedules
 from bench.snapshots import snapshots
+from bench.steady import steady
 from bench.transactions import transactions
 from bench.waking import QUEUES, waking
 from bench.wal import wal
@@ -68,6 +69,8 @@ SECTIONS: Final = (
     "distant",
     "web",
 )
+LONG: Final = ("steady",)
+"""Only when they are asked for."""
 _OWN: Final[dict[str, Measure]] = {
     "schedules": schedules,
     "transactions": transactions,
@@ -78,6 +81,7 @@ _OWN: Final[dict[str, Measure]] = {
     "wal": wal,
     "distant": distant,
     "web": web,
+    "steady": steady,
 }
 """Sections that compare ours with the bare database or with ourselves."""
 KINDS: Final[tuple[Kind, ...]] = ("sqlite", "postgres")
@@ -136,7 +140,9 @@ BUDGETS: Final = (
 
 
 @click.command(help=__doc__)
-@click.option("--only", multiple=True, type=click.Choice(SECTIONS), help="A section to measure; may be repeated.")
+@click.option(
+    "--only", multiple=True, type=click.Choice((*SECTIONS, *LONG)), help="A section to measure; may be repeated."
+)
 @click.option("--database", multiple=True, type=click.Choice(KINDS), help="A database to measure on; may be repeated.")
 @click.option("--peer/--no-peer", default=True, help="Measure DBOS and PgQueuer as well.")
 @click.option("--peer-python", type=click.Path(path_type=Path), default=PEER_PYTHON, help="A Python that has them.")
