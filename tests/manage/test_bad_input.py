@@ -8,7 +8,7 @@ import math
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -51,7 +51,7 @@ async def asked(ask: Ask, value: Any) -> None:
         if inspect.isawaitable(answer):
             await answer
         elif isinstance(answer, AsyncIterator):
-            await anext(cast("AsyncIterator[Any]", answer), None)
+            await anext(answer, None)  # pyright: ignore[reportUnknownArgumentType]
     except MainspringError as error:
         words = str(error)
     except Exception as error:
