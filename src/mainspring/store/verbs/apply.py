@@ -1,6 +1,6 @@
-"""Apply one write of the committer in a transaction of its own, step by step: what a batch could not apply in bulk.
+"""Apply one write of the committer in a transaction of its own, for writes that a batch could not apply in bulk.
 
-A lost race, a repetition after a lost acknowledgement, a locked row and bad data come here, and the write learns which of them it was.
+These are writes that lost a race, repeat a write after a lost acknowledgement, meet a locked row, or have bad data. The answer says which.
 """
 
 from __future__ import annotations
@@ -53,5 +53,5 @@ _VERBS: dict[type, Callable[[Transaction, Any], Script[Any]]] = {
 
 
 def apply(tx: Transaction, op: Op) -> Script[Result]:
-    """Apply a write. Raises `Taken` if nothing of it may stay."""
+    """Apply a write. Raises `Taken` if the whole write must be rolled back."""
     return _VERBS[type(op)](tx, op)

@@ -1,7 +1,7 @@
-"""Looking at everything at once, and keeping the record of who did what. The same statements in every store.
+"""Queries of the dashboard and the metrics, and the audit log of operators. The same statements in every store.
 
-Nothing here counts through history: what is alive is counted through its indexes and up to a limit, what is over was added up
-in `activity` by the workers as it happened.
+No query counts through history: unfinished runs are counted through indexes and up to a limit, ended runs were added up in `activity` by
+the workers as they ended.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from mainspring.store.transaction import Read
 
 MOST = 10_000
-"""Beyond so many, a count says that there are more."""
+"""The largest count. Beyond it, a count says that there are more."""
 LATE = 10_000_000
-"""A run that is ready for longer than this is late."""
+"""A run that has been ready for longer than this is late."""
 MINUTE = 60_000_000
 WAITS_SEEN = 10_000
-"""A look for runs that wait for a message goes through so many open waits, whatever they wait for."""
+"""The most open waits that a query for runs that wait for a message reads."""
 
 _OWNED = """
   SELECT state, count(*) FROM (SELECT state FROM runs WHERE owner IS NOT NULL LIMIT :most) x GROUP BY state
@@ -42,7 +42,7 @@ _READY = [
 """
     for condition in ("state = 'queued' AND queue IS NULL", WAITS, RESUMES)
 ]
-"""One for each index that ready runs are in. Of runs of one priority the oldest come first."""
+"""One statement for each index of ready runs. Of runs of one priority the oldest come first."""
 _LATER = """
   SELECT state, count(*) FROM (
     SELECT state FROM runs WHERE owner IS NULL AND state IN ('scheduled', 'waiting') LIMIT :most) x
@@ -88,7 +88,7 @@ _AWAITED = """
   JOIN runs r ON r.id = s.run
   WHERE s.kind = 'receive' AND r.completed IS NULL ORDER BY 4, s.run LIMIT :limit
 """
-"""A comparison with `child` keeps to the index of waits: that of all unfinished operations has every run that sleeps in it."""
+"""A comparison with `child` keeps the query to the index of waits: the index of all unfinished operations also has every sleeping run."""
 _ACTIVITY = """
   SELECT measure, minute / :width * :width, state, CAST(sum(count) AS bigint), CAST(sum(micros) AS bigint) FROM activity
   WHERE minute >= :since GROUP BY 1, 2, 3 ORDER BY 2
@@ -124,7 +124,7 @@ _CAME_OF_IT = "UPDATE actions SET outcome = :outcome WHERE id = :id"
 
 
 class Entry(Struct):
-    """Something an operator did. `subject` and `details` are JSON, so is `outcome` once there is one."""
+    """An action of an operator. `subject`, `details` and `outcome` are JSON. `outcome` is None until the action has ended."""
 
     id: str
     at: int
@@ -137,7 +137,7 @@ class Entry(Struct):
 
 
 class Amount(Struct, frozen=True):
-    """How many runs of a workflow ended in a state, and what a measure of them adds up to, in one class of durations."""
+    """The number of runs of a workflow that ended in a state, and the sum of a measure of them, in one class of durations."""
 
     workflow: str
     measure: str
@@ -148,7 +148,7 @@ class Amount(Struct, frozen=True):
 
 
 class Minute(Struct, frozen=True):
-    """How many runs ended in a state within a minute or more from then on, and what a measure of them adds up to."""
+    """The number of runs that ended in a state within a minute or a longer span, and the sum of a measure of them."""
 
     measure: str
     minute: int
@@ -158,7 +158,7 @@ class Minute(Struct, frozen=True):
 
 
 class Awaited(Struct, frozen=True):
-    """A run that waits for a message: of which topic, since when, and until when."""
+    """A run that waits for a message: its topic, since when, and until when."""
 
     run: str
     workflow: str
@@ -176,7 +176,7 @@ class Ready(Struct, frozen=True):
 
 
 class ScheduleTotals(Struct, frozen=True):
-    """What all schedules come to."""
+    """Figures over all schedules."""
 
     started: int
     missed: int
@@ -188,7 +188,7 @@ class ScheduleTotals(Struct, frozen=True):
 
 
 class Dashboard:
-    """What the dashboard and the metrics read, and the two tables that are kept for them."""
+    """The queries of the dashboard and the metrics, and the two tables that are kept for them."""
 
     def __init__(
         self, read: Read, do: Callable[..., None], spans: str, filters: Filters, each: str | None = None
@@ -200,7 +200,7 @@ class Dashboard:
 
     # -- what is alive -------------------------------------------------------------------------------------------------
     def live(self) -> dict[str, int]:
-        """How many runs are in each state that is not an end, each at most MOST."""
+        """The number of runs in each unfinished state, each at most MOST."""
         found = dict.fromkeys(sorted(LIVE), 0)
         for state, count in (*self._rows(_OWNED, most=MOST), *self._rows(_LATER, most=MOST)):
             if State(state) in LIVE:
@@ -209,23 +209,23 @@ class Dashboard:
         return {str(state): min(count, MOST) for state, count in found.items()}
 
     def awaited(self, limit: int) -> list[Awaited]:
-        """Runs that wait for a message, those that have waited longest first."""
+        """Runs that wait for a message, longest wait first."""
         return [Awaited(*row) for row in self._rows(_AWAITED, within=WAITS_SEEN, limit=limit)]
 
     def due(self, since: int, until: int) -> int:
-        """How many runs become due in a span of time, at most MOST."""
+        """The number of runs that become due in a span of time, at most MOST."""
         return self._one(_DUE, since=since, until=until)
 
     def ticks_due(self, until: int) -> int:
-        """How many schedules act before a time, at most MOST."""
+        """The number of schedules that are due before a time, at most MOST."""
         return self._one(_TICKS_DUE, until=until)
 
     def coming(self, limit: int) -> list[tuple[str, str, int]]:
-        """The schedules that act next, with their workflows and the nominal times; those that are due this moment come first."""
+        """The schedules that are due next, with their workflows and nominal times, first due first."""
         return [(each, workflow, when) for each, workflow, when in self._rows(_COMING, limit=limit)]
 
     def ready(self, now: int) -> Ready:
-        """How many runs wait for a worker, how many for longer than they should have to, each at most MOST; and since when."""
+        """The number of runs that wait for a worker, the number of those that are late, each at most MOST, and since when the first waits."""
         count, late, oldest = 0, 0, None
         for statement in _READY:
             some, some_late, first = self._rows(statement, most=MOST, before=now - LATE)[0]
@@ -234,19 +234,19 @@ class Dashboard:
         return Ready(min(count, MOST), min(late, MOST), oldest)
 
     def lost(self, since: int) -> dict[str, int]:
-        """Ticks since a time that started nothing and should perhaps have, by outcome."""
+        """Ticks since a time that started no run and perhaps should have, by outcome."""
         return {outcome: int(count) for outcome, count in self._rows(_LOST, since=since, most=MOST)}
 
     def loads(self) -> dict[str, int]:
-        """How many runs each worker owns."""
+        """The number of runs that each worker owns."""
         return dict(self._rows(_LOADS, most=10 * MOST))
 
     def versions(self, limit: int) -> list[tuple[str, int]]:
-        """The versions of the app with the times they were first seen, newest first."""
+        """The versions of the app with the time at which each was first seen, newest first."""
         return [(version, seen) for version, seen in self._rows(_VERSIONS, limit=limit)]
 
     def queue_ages(self) -> dict[str, int]:
-        """Since when the run that waits longest in each queue is ready."""
+        """By queue: since when the run that has waited longest is ready."""
         return dict(self._rows(_QUEUE_AGES, most=MOST))
 
     def schedule_totals(self) -> ScheduleTotals:
@@ -254,7 +254,7 @@ class Dashboard:
 
     # -- what is over --------------------------------------------------------------------------------------------------
     def add(self, minutes: Mapping[int, Sequence[Amount]]) -> None:
-        """Count runs that have ended, in their minutes all together, and in all time by workflow and class."""
+        """Count ended runs, by minute for all of them, and in total by workflow and class of duration."""
         by_minute: dict[tuple[Any, ...], tuple[int, int]] = {}
         totals: dict[tuple[Any, ...], tuple[int, int]] = {}
         for minute, amounts in minutes.items():
@@ -267,11 +267,11 @@ class Dashboard:
         )
 
     def forget(self, before: int) -> None:
-        """Drop the minutes before a time. The totals stay."""
+        """Delete the minutes before a time. The totals stay."""
         self._do((_FORGET, [{"before": before}]))
 
     def minutes(self, since: int, width: int = MINUTE) -> list[Minute]:
-        """What ended since a time, by stretches of so many microseconds."""
+        """The runs that ended since a time, by spans of so many microseconds."""
         found: dict[tuple[str, int, str], tuple[int, int]] = {}
         for statement in (_ACTIVITY, UNREPORTED_MINUTES):
             for measure, minute, state, count, micros in self._rows(statement, since=since, width=width):
@@ -289,15 +289,15 @@ class Dashboard:
 
     # -- who did what --------------------------------------------------------------------------------------------------
     def note(self, entry: Entry) -> None:
-        """Record that an operator is about to act."""
+        """Record an action before the operator's call is executed."""
         self._do((_NOTE, [{name: getattr(entry, name) for name in Entry.__struct_fields__}]))
 
     def record_outcome(self, entry: str, outcome: str) -> None:
-        """Write down what came of it."""
+        """Record the outcome of an action."""
         self._do((_CAME_OF_IT, [{"id": entry, "outcome": outcome}]))
 
     def entries(self, before: str | None, limit: int) -> list[Entry]:
-        """What was done, latest first."""
+        """Recorded actions, latest first."""
         where = "WHERE id < :before" if before is not None else ""
         values: dict[str, Any] = {"limit": limit} | ({"before": before} if before is not None else {})
         return [
@@ -314,7 +314,7 @@ class Dashboard:
         return found[0][0] if found else None
 
     def sessions(self) -> dict[str, str]:
-        """All sessions that are kept."""
+        """All stored sessions."""
         found = self._rows(_SESSIONS, like=f"{_SESSION_KEY}%")
         return {key.removeprefix(_SESSION_KEY): value for key, value in found}
 
@@ -323,7 +323,7 @@ class Dashboard:
 
     # -- what can be started -------------------------------------------------------------------------------------------
     def keep_functions(self, described: Mapping[str, str]) -> None:
-        """Keep what workers say of the functions that they execute. Nothing is written where nothing has changed."""
+        """Store what workers declare about the functions that they execute. Writes nothing if nothing has changed."""
         there = self.functions()
         changed = {name: text for name, text in described.items() if there.get(name) != text}
         if changed:
@@ -346,6 +346,6 @@ def _add(sums: dict[tuple[Any, ...], tuple[int, int]], key: tuple[Any, ...], one
 
 
 def _rows(columns: tuple[str, ...], sums: dict[tuple[Any, ...], tuple[int, int]]) -> list[dict[str, Any]]:
-    """What to add to each row; in one order everywhere, so that no two transactions wait for each other."""
+    """The values to add to each row, in one order everywhere, so that two transactions cannot deadlock."""
     names = (*columns, "count", "micros")
     return [dict(zip(names, (*key, *sums[key]), strict=True)) for key in sorted(sums)]

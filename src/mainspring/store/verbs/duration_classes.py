@@ -1,4 +1,4 @@
-"""Into which classes durations are counted."""
+"""The classes in which durations are counted."""
 
 from __future__ import annotations
 
@@ -22,4 +22,4 @@ CLASSES = (
     21_600.0,
     86_400.0,
 )
-"""The classes of durations, by the longest that belongs to each, in seconds; what is longer is in one more."""
+"""The classes of durations, each by its upper bound in seconds. Longer durations are in one more class."""

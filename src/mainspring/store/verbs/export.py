@@ -1,6 +1,6 @@
-"""Runs as plain records that can leave a database and come into another one: a run, what it recorded, its children.
+"""Export runs as plain records and load them into another database: a run, what it recorded, its children.
 
-A record is an object with the name of its table and its columns; JSON columns are values, not text, so that a person can read it.
+A record is an object with the name of its table and its columns. JSON columns are values, not text, so that an operator can read them.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _STOP = f"""
 
 
 def dump(read: Read, run_id: str) -> Iterator[dict[str, Any]]:
-    """A run and all that descend from it, parents first, each followed by what it recorded. `read` reads as of one moment."""
+    """A run and all its descendants, parents first, each followed by what it recorded. `read` must read from one snapshot."""
     found = read(_SELECT["runs"], run=run_id)
     if not found:
         raise NotFound(f"run {run_id!r} not found")
@@ -79,9 +79,9 @@ def dump(read: Read, run_id: str) -> Iterator[dict[str, Any]]:
 
 
 def load(tx: Transaction, records: Iterable[dict[str, Any]]) -> Script[tuple[int, int]]:
-    """Bring runs in: how many are new, and how many were there already, which stay as they are.
+    """Load exported runs. Return the number of new runs, and the number of those that already existed and stay as they are.
 
-    Loaded runs have no owner, as if the worker that owned them was lost: see `_release`.
+    Loaded runs have no owner, as if their worker had been lost: see `_release`.
     """
     new: set[str] = set()
     there: set[str] = set()
@@ -108,19 +108,19 @@ def load(tx: Transaction, records: Iterable[dict[str, Any]]) -> Script[tuple[int
 
 
 def run_of_record(record: dict[str, Any]) -> Run:
-    """The run that a record of an export stands for."""
+    """Decode the run in a record of an export."""
     return to_run([_values("runs", record)[column] for column in RUN_COLUMNS])
 
 
 def step_of_record(record: dict[str, Any]) -> Step:
-    """The step that a record of an export stands for."""
+    """Decode the step in a record of an export."""
     return to_step([_values("steps", record)[column] for column in STEP_COLUMNS])
 
 
 def _record(table: str, row: Sequence[Any]) -> dict[str, Any]:
     record: dict[str, Any] = {"table": table}
     for column, value in zip(COLUMNS[table], row, strict=True):
-        if value is not None:  # left out: a column without a value is not one with the value null
+        if value is not None:  # left out: a missing value is not the same as null
             record[column] = json.loads(value) if column in _JSON else bool(value) if column == "discarded" else value
     return record
 
@@ -165,7 +165,7 @@ def _is_new(tx: Transaction, values: dict[str, Any]) -> Script[bool]:
 
 
 def _free(values: dict[str, Any], now: int) -> None:
-    """Nothing in this database knows of the run's owner, nor of the tick of a schedule in whose turn it was to begin."""
+    """Clear the run's owner and its wait for the turn of a tick: neither exists in this database."""
     values["owner"] = None
     if values["state"] == State.RUNNING:
         values["state"], values["due"] = State.QUEUED.value, now if values["due"] is None else min(values["due"], now)
@@ -174,8 +174,9 @@ def _free(values: dict[str, Any], now: int) -> None:
 
 
 def _release(tx: Transaction, run: str) -> Script[None]:
-    """Wake a run whose wait is over: its worker may not have looked before the export. Stop one that was being cancelled, and wake
-    those that wait for one that has ended.
+    """Wake a run whose wait is over, which its worker may not have noticed before the export.
+
+    A run that was being cancelled is stopped. Runs that wait for an ended one are woken.
     """
     yield from tx.execute(_STOP, run=run, now=tx.now)
     yield from tx.execute(_WAKE, run=run, now=tx.now)

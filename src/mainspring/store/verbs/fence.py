@@ -1,4 +1,4 @@
-"""Whether a run is still the one that a write was made for."""
+"""Whether a worker still owns a run in the epoch of its write."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ LockedRun = tuple[Any, ...]
 
 
 def fence(row: LockedRun | None, owner: str, epoch: int) -> Verdict:
-    """DONE if a run is this owner's in this epoch, STOPPING if it is and is being cancelled, FENCED if it is not."""
+    """DONE if the owner still owns the run in this epoch, STOPPING if the run is also being cancelled, FENCED if not."""
     if row is None or row[1:3] != (owner, epoch) or State(row[3]).ended:
         return Verdict.FENCED
     return Verdict.STOPPING if row[3] == State.CANCELLING else Verdict.DONE
 
 
 def ended_in(row: LockedRun | None, epoch: int) -> bool:
-    """Whether a run ended in this epoch: a write before its end may be repeated after a lost acknowledgement."""
+    """Whether a run ended in this epoch. Then a write from before its end may be a repetition after a lost acknowledgement."""
     return row is not None and row[2] == epoch and State(row[3]).ended
 
 
 def released_in(row: LockedRun | None, epoch: int) -> bool:
-    """Whether no worker has owned a run since this epoch: its release was written, and the acknowledgement was lost."""
+    """Whether no worker has owned a run since this epoch. Then a release is a repetition after a lost acknowledgement."""
     return row is not None and row[1] is None and row[2] == epoch and not State(row[3]).ended

@@ -1,4 +1,4 @@
-"""Record how a run ended."""
+"""Record the end of a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def finish(tx: Transaction, op: Finish) -> Script[Verdict]:
-    """End a run. STOPPING if it is being cancelled, and this is another end than that."""
+    """End a run. STOPPING if the run is being cancelled and this is not that end."""
     row = (yield from tx.lock_runs([op.run])).get(op.run)
     verdict = fence(row, op.owner, op.epoch)
     if verdict is Verdict.STOPPING and op.state is State.CANCELLED:
@@ -24,7 +24,7 @@ def finish(tx: Transaction, op: Finish) -> Script[Verdict]:
         values = {"reason": op.reason, "output": op.output, "error": op.error, "completed": op.completed}
         yield from tx.execute(FINISH, run=op.run, state=op.state, **values)
     elif row is not None and (row[2], row[3], row[7]) == (op.epoch, op.state, op.completed):
-        verdict = Verdict.DONE  # it was written before, and the acknowledgement was lost
+        verdict = Verdict.DONE  # a repetition after a lost acknowledgement
     if verdict is Verdict.DONE:
         tx.changes.ended.add(op.run)
         tx.informed.add(op.owner)

@@ -1,4 +1,4 @@
-"""Forks: new runs that have done what others had done up to a point."""
+"""Fork runs: a new run begins with a copy of what another one recorded before a step."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ _OPEN = 2**62
 
 
 class Fork(Struct, frozen=True):
-    """A new run that begins where another one was. `step` is the position of the first operation to be executed again.
+    """A new run that continues from an operation of another one. `step` is the position of the first operation to execute again.
 
-    None: all of them are. What is left None otherwise is as it was in the original.
+    Without `step`, all operations are executed again. Other fields that are None are copied from the original.
     """
 
     source: str
@@ -58,20 +58,20 @@ class Fork(Struct, frozen=True):
     uid: str
     step: str | None = None
     after_failure: bool = False
-    """Begin with what ended the original, or else with the last thing it recorded."""
+    """Begin with the operation that ended the original, or else with the last one that it recorded."""
     version: str | None = None
     queue: str | None = None
     timeout: int | None = None
     past_last: bool = False
-    """Begin after the last thing that the original recorded."""
+    """Begin after the last operation that the original recorded."""
     children: dict[str, str] = field(default_factory=dict[str, str])
-    """Runs that take the place of others which the original started, by the ids of those: the fork waits for them instead."""
+    """Runs that replace children of the original, by the ids of those. The fork waits for the replacements."""
 
 
 def fork(tx: Transaction, wanted: Fork) -> Script[None]:
-    """Make the new run and give it copies of what the original recorded before the point."""
+    """Create the new run and copy what the original recorded before the fork point."""
     source = yield from find(tx, wanted.source)
-    assert source is not None  # noqa: S101  (looked for before)
+    assert source is not None  # noqa: S101  (the caller has looked it up)
     steps = yield from steps_of(tx, source.id)
     yield from _check_children(tx, wanted)
     first = _first_anew(source, steps, wanted)
@@ -90,7 +90,7 @@ def fork(tx: Transaction, wanted: Fork) -> Script[None]:
         "created": tx.now,
         "timeout": wanted.timeout if wanted.timeout is not None else source.timeout,
         "version": wanted.version,
-        "epoch": 1,  # as if claimed before: the claim then brings its steps along
+        "epoch": 1,  # as if claimed before: a claim then reads its steps
         "attributes": source.attributes,
         "forked_from": source.id,
         "forked_at": first.position if first is not None else "end" if wanted.past_last else None,
@@ -98,11 +98,11 @@ def fork(tx: Transaction, wanted: Fork) -> Script[None]:
         "priority": source.priority,
         "partition": source.partition,
         "retry": source.retry,
-        "generation": source.generation if copied else 0,  # positions begin with it, also those that are copied
+        "generation": source.generation if copied else 0,  # positions begin with it, also copied ones
     }
     there = yield from find(tx, wanted.id)
     if there is not None and there.uid == wanted.uid:
-        return  # made before, and the answer was lost
+        return  # a repetition after a lost response
     if there is not None:
         raise Conflict(f"run id {wanted.id!r} is taken, so a fork of {source.id!r} cannot have it; choose another id")
     yield from tx.execute(_FORK, **values)
@@ -117,7 +117,7 @@ def fork(tx: Transaction, wanted: Fork) -> Script[None]:
 
 
 def _check_children(tx: Transaction, wanted: Fork) -> Script[None]:
-    """`NotFound` for a run that does not exist, `Conflict` for one that is of another function than the run whose place it takes."""
+    """Raise `NotFound` for a replacement that does not exist, and `Conflict` for one of another function than the replaced run."""
     for old, new in wanted.children.items():
         there, instead = (yield from find(tx, old)), (yield from find(tx, new))
         if instead is None:
@@ -129,7 +129,7 @@ def _check_children(tx: Transaction, wanted: Fork) -> Script[None]:
 
 
 def _first_use(steps: list[Step], children: dict[str, str]) -> Step | None:
-    """The first operation whose outcome came from a run that is replaced: it is executed again."""
+    """The first operation whose outcome came from a replaced run. The fork executes it again."""
     used = [step for step in steps if step.child in children and step.seq is not None and step.kind != "start"]
     return min(used, key=_seq, default=None)
 
@@ -139,7 +139,7 @@ def _seq(step: Step) -> int:
 
 
 def _rename_children(tx: Transaction, wanted: Fork, step: Step) -> Script[None]:
-    """Have a copied operation say that it started the runs that take the places of others."""
+    """Write the ids of the replacements into a copied operation that started the replaced runs."""
     ids: list[str] = json.loads(step.output or "[]")
     renamed = [wanted.children.get(run_id, run_id) for run_id in ids]
     if renamed != ids:
@@ -149,7 +149,7 @@ def _rename_children(tx: Transaction, wanted: Fork, step: Step) -> Script[None]:
 
 
 def _first_anew(source: Run, steps: list[Step], fork: Fork) -> Step | None:
-    """The first operation that the fork makes anew; None: all of them."""
+    """The first operation that the fork executes again; None: all of them."""
     if fork.after_failure:
         seq = forgotten_from(steps, source.error)
         seq = last_recorded(steps) if seq is None else seq
@@ -167,7 +167,10 @@ def _first_anew(source: Run, steps: list[Step], fork: Fork) -> Step | None:
 
 
 def _copied(steps: list[Step], first: Step | None, *, everything: bool = False) -> list[Step]:
-    """The outcomes that came before, with the marks that were set until then. Of an unfinished one: all outcomes there are."""
+    """The operations to copy: those with an outcome before `first`, and the marks set until then.
+
+    If `first` is unfinished: all operations with an outcome.
+    """
     if everything:
         return [step for step in steps if step.completed is not None]
     if first is None:

@@ -1,4 +1,4 @@
-"""Runs and their steps, read inside a transaction."""
+"""Look up runs and their steps inside a transaction."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def find(tx: Transaction, run_id: str) -> Script[Run | None]:
-    """The run, if there is one."""
+    """The run, or None."""
     rows = yield from tx.execute(GET_RUN, id=run_id)
     return to_run(rows[0]) if rows else None
 

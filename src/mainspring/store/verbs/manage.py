@@ -1,6 +1,6 @@
-"""What an operator does to runs: resume, retry, complete, fail, reschedule, fork, delete, export and load them.
+"""Operator verbs on runs: resume, retry, complete, fail, reschedule, fork, delete, export and load them.
 
-Each verb is one transaction that locks the runs concerned and all their descendants.
+Each verb is one transaction that locks the runs and all their descendants.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _SET_ATTRIBUTES = "UPDATE runs SET attributes = :attributes WHERE id = :id"
 _INTO_QUEUE = "UPDATE runs SET queue = :queue, partition = '' WHERE id = :id"
 _SET_NEWEST = "UPDATE versions SET first_seen = :now WHERE version = :version RETURNING version"
 _NO_DEADLINE = "UPDATE runs SET deadline = NULL WHERE id = :id"
-"""Its time counts from when it begins."""
+"""A run that has not begun gets its deadline when it begins."""
 _END_UNPROCESSED = "SELECT id FROM runs WHERE id = :id AND end_unprocessed"
 _AWAITED = """
   SELECT w.id FROM steps s JOIN runs w ON w.id = s.run WHERE s.child = :id AND s.completed IS NULL AND w.completed IS NULL
@@ -74,7 +74,7 @@ _ALIVE = "SELECT id, host, pid FROM workers WHERE seen >= :since ORDER BY id"
 
 
 class Move(Struct, frozen=True):
-    """When a run is to begin that has not begun, or has failed. What is None stays as it is."""
+    """A new due time, priority or number of attempts for a run that has not begun or has failed. None keeps a value."""
 
     due: int | None = None
     priority: int | None = None
@@ -85,7 +85,7 @@ _MOST_STEPS = 100_000
 
 
 class StepTime(Struct, frozen=True):
-    """One call of a step or transaction: how long it took, how often it was attempted, and whether it failed."""
+    """One call of a step or transaction: its duration, its attempts, and whether it failed."""
 
     name: str
     kind: str
@@ -95,7 +95,7 @@ class StepTime(Struct, frozen=True):
 
 
 class Management:
-    """The verbs, in transactions of a `Transactor`."""
+    """The operator verbs, in transactions of a `Transactor`."""
 
     def __init__(self, transactor: Transactor, filters: Filters) -> None:
         self._transactor = transactor
@@ -109,7 +109,7 @@ class Management:
     def _change_each(
         self, ids: Sequence[str], now: int, act: Callable[[Transaction, Run], Script[bool]], *, required: bool = False
     ) -> dict[str, bool]:
-        """Act on runs, in one transaction. One that does not exist is False, or `NotFound` if all are `required`."""
+        """Change runs in one transaction. For an unknown run the answer is False, or with `required` `NotFound` is raised."""
 
         def work(tx: Transaction) -> Script[dict[str, bool]]:
             yield from tx.lock_tree(ids)
@@ -124,25 +124,25 @@ class Management:
 
     # -- reading -------------------------------------------------------------------------------------------------------
     def step_times(self, workflow: str, runs: int) -> list[StepTime]:
-        """The calls of steps and transactions in the runs of a function that ended last, so many runs at most."""
+        """The calls of steps and transactions in the runs of a function that ended last, at most so many runs."""
         rows = self._read(LATEST_STEPS, workflow=workflow, runs=runs, most=_MOST_STEPS)
         return [StepTime(name, kind, took, attempts, bool(failed)) for name, kind, took, attempts, failed in rows]
 
     def ended_functions(self) -> list[str]:
-        """The functions of which runs have ended, by name."""
+        """The functions with ended runs, by name."""
         return sorted(name for (name,) in self._read(ENDED_NAMES) if name is not None)
 
     def aggregate(self, wanted: RunFilter, by: Sequence[str], bucket: int | None) -> list[tuple[Any, ...]]:
-        """Figures of runs by columns, and by spans of `bucket` microseconds of when they were created.
+        """Figures of runs by columns, and by spans of `bucket` microseconds of their creation time.
 
-        Each row: the keys; how many; the longest wait before the first claim; the average and the longest time from there to
-        the end. Times in microseconds.
+        Each row: the keys, the number of runs, the longest wait before the first claim, the average and the longest time from there to the
+        end. Times are in microseconds.
         """
         statement, values = self._filters.aggregate(wanted, by, bucket)
         return self._read(statement, **values)
 
     def oldest_ready(self) -> int | None:
-        """Since when the run that has waited longest for a worker has been ready; None: none waits."""
+        """Since when the run that has waited longest for a worker is ready; None: no run waits."""
         found: int | None = self._read(_OLDEST_READY)[0][0]
         return found
 
@@ -151,11 +151,11 @@ class Management:
         return self._read(_LOGS, run=run_id, limit=limit)[::-1]
 
     def versions(self) -> dict[str, int]:
-        """The versions that have executed, and when each was first seen."""
+        """The versions that have executed runs, and when each was first seen."""
         return dict(self._read("SELECT version, first_seen FROM versions"))
 
     def set_newest(self, version: str, now: int) -> bool:
-        """Make a version the newest one, as if it were seen for the first time now. False: it has never executed."""
+        """Make a version the newest one, as if it were first seen now. Return False if it has never executed a run."""
 
         def work(tx: Transaction) -> Script[bool]:
             tx.changes.due = True
@@ -164,24 +164,24 @@ class Management:
         return self._change(work, now)
 
     def live_by_version(self) -> list[tuple[str, str | None, int]]:
-        """Unfinished runs that have begun: their version, why they are stranded, how many."""
+        """Unfinished runs that have begun: version, reason why they are stranded, number."""
         return [(version, reason, count) for version, reason, count in self._read(_LIVE_BY_VERSION)]
 
     def patches(self) -> list[tuple[str, str, int, int]]:
-        """Patches that unfinished runs have asked for: name, workflow, how many took the new path, how many began without it."""
+        """Patches in unfinished runs: name, workflow, number of runs on the new path, number of runs that began without the patch."""
         return [(name, workflow, new, old) for name, workflow, new, old in self._read(_PATCHES)]
 
     def dump(self, ids: Sequence[str]) -> list[dict[str, Any]]:
-        """Runs with their children and everything they recorded, all as of one moment, as records for `load`.
+        """Runs with their children and everything they recorded, all from one snapshot, as records for `load`.
 
-        `NotFound` if one of the ids is unknown.
+        Raises `NotFound` if one of the ids is unknown.
         """
         with self._transactor.snapshot(ids) as read:
             return [record for run_id in ids for record in dump(read, run_id)]
 
     # -- changing ------------------------------------------------------------------------------------------------------
     def keep_logs(self, lines: Sequence[dict[str, Any]], now: int) -> None:
-        """Store lines that were logged inside runs."""
+        """Store lines that runs logged."""
 
         def work(tx: Transaction) -> Script[None]:
             for line in lines:
@@ -190,12 +190,12 @@ class Management:
         self._change(work, now)
 
     def load(self, records: Iterable[dict[str, Any]], now: int) -> tuple[int, int]:
-        """Bring runs in that were exported elsewhere, all of them or none: how many are new, how many were there already."""
-        kept = list(records)  # the transaction may be run again
+        """Load exported runs, all of them or none. Return the number of new runs, and the number of those that already existed."""
+        kept = list(records)  # the transaction may be retried
         return self._change(lambda tx: load(tx, kept), now)
 
     def force(self, ids: Sequence[str], version: str | None, now: int) -> dict[str, bool]:
-        """Let stranded runs be continued by any source, or by that of a version. False: it is not stranded."""
+        """Let stranded runs be continued by any source, or by that of a version. The answer is False for a run that is not stranded."""
 
         def act(tx: Transaction, run: Run) -> Script[bool]:
             if run.blocked is None or run.state is not State.QUEUED:
@@ -207,10 +207,10 @@ class Management:
         return self._change_each(ids, now, act, required=True)
 
     def resume(self, ids: Sequence[str], now: int, queue: str | None = None) -> dict[str, bool]:
-        """Let cancelled runs, and those that were recovered too often, go on where they stopped. False: nothing to resume.
+        """Resume cancelled runs, and those that were recovered too often. The answer is False for a run that cannot be resumed.
 
-        Children that were cancelled along go on as well. With a `queue` the runs themselves wait in it from now on. `NotFound` if
-        one of the ids is unknown; then nothing is done.
+        Children that were cancelled with a run are resumed as well. With a `queue`, the runs themselves wait in it. If one of the ids is
+        unknown, `NotFound` is raised and nothing is changed.
         """
 
         def act(tx: Transaction, run: Run) -> Script[bool]:
@@ -222,17 +222,17 @@ class Management:
         return self._change_each(ids, now, act, required=True)
 
     def retry(self, ids: Sequence[str], now: int) -> dict[str, bool]:
-        """Let failed runs go on from what they have achieved. False: it has not failed.
+        """Retry failed runs from what they have recorded. The answer is False for a run that has not failed.
 
-        The recorded exception that ended a run is forgotten, with what was recorded after it; if that was a child's, the child
-        is retried. `NotFound` if one of the ids is unknown; then nothing is done.
+        The recorded exception that ended a run is deleted, with what was recorded after it. If a child raised the exception, the child is
+        retried. If one of the ids is unknown, `NotFound` is raised and nothing is changed.
         """
         return self._change_each(ids, now, revive.retry, required=True)
 
     def complete(self, ids: Sequence[str], output: Callable[[str], str], reason: str, now: int) -> dict[str, bool]:
-        """End runs that no worker owns, or that have failed, as if they had succeeded. False: ended otherwise, owned, or unknown.
+        """End unowned or failed runs as succeeded. The answer is False for a run that has ended otherwise, is owned, or is unknown.
 
-        `output` says what is stored for runs of a function. If it raises, nothing is done.
+        `output` returns the value to store for runs of a function. If it raises, nothing is changed.
         """
 
         def act(tx: Transaction, run: Run) -> Script[bool]:
@@ -244,8 +244,9 @@ class Management:
         return self._change_each(ids, now, act)
 
     def fail(self, ids: Sequence[str], reason: str, now: int) -> dict[str, bool]:
-        """End runs that no worker owns as failed; mark those that have failed with the reason. False: ended otherwise, owned, or
-        unknown.
+        """End unowned runs as failed, and write the reason to runs that have failed.
+
+        The answer is False for a run that has ended otherwise, is owned, or is unknown.
         """
 
         def act(tx: Transaction, run: Run) -> Script[bool]:
@@ -261,13 +262,14 @@ class Management:
         return self._change_each(ids, now, act)
 
     def reschedule(self, ids: Sequence[str], move: Move, now: int) -> dict[str, bool]:
-        """Change when runs begin that have not, or are to be tried again; retry failed ones then. False: begun, ended otherwise, or
-        unknown.
+        """Change the time of runs that have not begun or wait for another attempt, and retry failed ones at that time.
+
+        The answer is False for a run that has begun, has ended otherwise, or is unknown.
         """
         return self._change_each(ids, now, lambda tx, run: _reschedule(tx, run, move))
 
     def set_attributes(self, ids: Sequence[str], attributes: Mapping[str, Any], now: int) -> dict[str, bool]:
-        """Set attributes of runs by name; those of other names stay, and None takes one away. False: there is no such run."""
+        """Set attributes of runs by name. Other attributes stay, and None deletes one. The answer is False for an unknown run."""
 
         def act(tx: Transaction, run: Run) -> Script[bool]:
             merged = {**json.loads(run.attributes), **attributes}
@@ -278,7 +280,7 @@ class Management:
         return self._change_each(ids, now, act)
 
     def fork(self, forks: Sequence[Fork], now: int) -> None:
-        """Make new runs that have done what others had done up to a point. All of them, or none."""
+        """Create forks of runs, all of them or none."""
         sources = [each.source for each in forks]
 
         def work(tx: Transaction) -> Script[None]:
@@ -291,9 +293,9 @@ class Management:
         self._change(work, now)
 
     def empty(self, since: int, now: int) -> dict[str, int]:
-        """Delete all rows, except those that record what operators did: how many there were, by table.
+        """Delete all rows except the audit log of operators. Return the number of deleted rows by table.
 
-        `Conflict`, and nothing is deleted, if a worker has been seen since a time.
+        If a worker has been seen since a time, `Conflict` is raised and nothing is deleted.
         """
 
         def work(tx: Transaction) -> Script[dict[str, int]]:
@@ -310,16 +312,15 @@ class Management:
         return self._change(work, now)
 
     def delete(self, ids: Sequence[str], now: int) -> dict[str, bool]:
-        """Delete ended runs, their children and all they have recorded. False: there is no such run.
+        """Delete ended runs, their children and all that they recorded. The answer is False for an unknown run.
 
-        `Conflict` if one of them, or a descendant, has not ended, or its schedule or a run that waits for it has yet to take note
-        of its end.
+        `Conflict` is raised if one of them or a descendant has not ended, or if its schedule or a waiting run has not processed its end.
         """
         return self._change(lambda tx: _delete(tx, ids), now)
 
 
 def _can_be_ended(run: Run) -> bool:
-    """Whether an operator may end a run: no worker owns it, and it has not ended, unless it has failed."""
+    """Whether an operator may end a run: no worker owns it, and it has failed or not ended."""
     return run.owner is None and (not run.state.ended or run.state is State.FAILED)
 
 
@@ -332,7 +333,7 @@ def _end(
 
 
 def _reschedule(tx: Transaction, run: Run, move: Move) -> Script[bool]:
-    """Change when a run that waits to begin, or to be tried again, does so. One that has failed is retried at that time."""
+    """Change the time of a run that waits to begin or for another attempt. A failed run is retried at that time."""
     if run.state is State.FAILED and run.owner is None:
         yield from revive.retry(tx, run)
         yield from tx.execute(_NO_DEADLINE, id=run.id)
@@ -367,7 +368,7 @@ def _delete(tx: Transaction, ids: Sequence[str]) -> Script[dict[str, bool]]:
 
 
 def _refuse_needed(tx: Transaction, runs: list[Run]) -> Script[None]:
-    """`Conflict` if a run has not ended, or its schedule or a run that waits for it has yet to take note of its end."""
+    """Raise `Conflict` if a run has not ended, or if its schedule or a waiting run has not processed its end."""
     live = [run for run in runs if not run.state.ended]
     if live:
         shown = ", ".join(f"{run.id} ({run.state})" for run in live[:_MANY_NAMED])

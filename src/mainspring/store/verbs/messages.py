@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class SqlMessages:
-    """See `mainspring.store.messages.Messages` for what each verb promises."""
+    """The verbs about messages, as `mainspring.store.messages.Messages` specifies them."""
 
     def __init__(self, read: Read) -> None:
         self._read = read
@@ -35,7 +35,9 @@ class SqlMessages:
         return next((message for row in rows if (message := Message(*row)).number not in skip), None)
 
     def asked(self, run: str, key: str) -> tuple[Message | None, State | None]:
-        state = self._state(run)  # first: a run that answers and then ends must not be seen as ended without an answer
+        state = self._state(
+            run
+        )  # read first: a run that answers and then ends must not be seen as ended without an answer
         found = self._read(MESSAGE_BY_KEY, run=run, key=key)
         return Message(*found[0]) if found else None, state
 

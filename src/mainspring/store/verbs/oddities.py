@@ -1,6 +1,6 @@
-"""What a database holds that should not be there: rows that nothing will ever go on with, that belong to nothing, or cannot be read.
+"""Checks for rows that should not be in a database: rows that no worker will continue, orphans, and rows that cannot be decoded.
 
-The same questions in every store. They change nothing. The cheap ones go by indexes; the thorough ones read whole tables.
+The same queries in every store. They change nothing. The cheap ones use indexes; the thorough ones read whole tables.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     Rows = Callable[..., Sequence[Sequence[Any]]]
 
 MOST = 10
-"""So many of a kind are named."""
+"""The most rows that one finding names."""
 RECENT = 20_000
-"""Of runs that have ended, so many of the latest are looked at."""
+"""The most ended runs that are checked, latest first."""
 
 
 class Oddity(Struct, frozen=True):
-    """Something that should not be so: what, which, and what helps. Not `wrong`: it does no harm."""
+    """A finding: what is odd, in which rows, and what to do about it. `wrong` is False if it does no harm."""
 
     what: str
     which: str
@@ -37,7 +37,7 @@ class Oddity(Struct, frozen=True):
 
 
 class Question(Struct, frozen=True):
-    """A statement whose rows begin with the id of something odd. Its description may use the columns by number."""
+    """A query whose rows begin with the id of an odd row. The description may use the columns by number."""
 
     what: str
     text: str
@@ -171,7 +171,7 @@ THOROUGH = [
 
 
 def awaited(condition: str, run: str) -> Question:
-    """Runs whose wait is over. `condition` says so of a run that is called `run` in the statement."""
+    """Runs whose wait is over. `condition` is the SQL of that, about a run named `run`."""
     where = _UNOWNED.replace("r.", f"{run}.")
     return Question(
         "stuck",
@@ -182,7 +182,7 @@ def awaited(condition: str, run: str) -> Question:
 
 
 def ask(rows: Rows, questions: Sequence[Question], now: int, errors: tuple[type[Exception], ...]) -> Iterator[Oddity]:
-    """Put questions to a database. One that it cannot answer is a finding as well."""
+    """Run the queries. One that the database cannot answer is a finding as well."""
     for question in questions:
         try:
             found = rows(question.text, now=now, most=MOST + 1)
@@ -196,7 +196,7 @@ def ask(rows: Rows, questions: Sequence[Question], now: int, errors: tuple[type[
 
 
 def unreadable(rows: Rows, errors: tuple[type[Exception], ...]) -> Iterator[Oddity]:
-    """Rows of queues and workers whose values are not what they should be."""
+    """Rows of queues and workers that cannot be decoded."""
     for table, key, text, check in (
         ("queues", "name", "SELECT name, limits, retry FROM queues", _check_queue),
         ("queue_partitions", "queue", "SELECT queue, limits, NULL FROM queue_partitions", _check_queue),

@@ -1,7 +1,7 @@
-"""Plan schedules in an open transaction: read what plans are made from, have them made, and apply them.
+"""Plan schedules in an open transaction: read the data, decide on plans, and apply them.
 
-A schedule's row is locked before anything that a plan is made from is read, in later statements, so that these see at least what the
-owner of the lock before has committed.
+A schedule's row is locked before the data for its plan is read. Later statements read the data, so that they see the commit of the previous
+holder of the lock.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # -- what plans are made from --------------------------------------------------------------------------------------------
 def lock_situations(tx: Transaction, ids: Sequence[str], lock: Sql) -> Script[list[Situation]]:
-    """Lock schedules and read what plans of them are made from. Ends of runs of those that do not exist any more are marked as processed."""
+    """Lock schedules and read the data for their plans. Mark the ends of runs of deleted schedules as processed."""
     rows = yield from tx.lock(lock, ids=list(ids))
     found = {row[0] for row in rows}
     if missing := [each for each in ids if each not in found]:
@@ -38,7 +38,7 @@ def lock_situations(tx: Transaction, ids: Sequence[str], lock: Sql) -> Script[li
 
 
 def read_situations(rows: Rows, now: int) -> Script[list[Situation]]:
-    """What plans of schedules are made from; `rows` are those of the schedules."""
+    """Read the data for the plans of schedules. `rows` are the rows of the schedules."""
     found = {row[0]: Situation(sql.to_schedule(row)) for row in rows}
     if not found:
         return []
@@ -64,7 +64,7 @@ def _add_listed(found: dict[str, Situation]) -> Script[None]:
 
 
 def _add_backfills(found: dict[str, Situation], having: list[str], ahead: list[str], now: int) -> Script[None]:
-    """Add the backfills of schedules, and the times after the cursor that they have taken of those that reach ahead."""
+    """Add the unfinished backfills of schedules, and the times after a schedule's cursor for which a backfill has a tick."""
     rows = (yield sql.OPEN_BACKFILLS, {"ids": having}) if having else []
     for backfill in readable("backfills", rows, sql.to_backfill):
         there = found[backfill.schedule]
@@ -78,7 +78,7 @@ def _add_backfills(found: dict[str, Situation], having: list[str], ahead: list[s
 
 # -- plans ---------------------------------------------------------------------------------------------------------------
 def decide_all(tx: Transaction, situations: Sequence[Situation], decide: Decide) -> Script[list[Plan]]:
-    """Have plans made, and store the runs that they start. A plan whose run has an id that is taken is planned again, knowing that."""
+    """Decide on plans and store the runs that they start. A plan that wants a taken id is decided again without that id."""
     plans = [decide(situation) for situation in situations]
     fresh = list(range(len(plans)))
     while refused := (yield from _start(tx, [plans[number] for number in fresh])):
@@ -93,7 +93,7 @@ def decide_all(tx: Transaction, situations: Sequence[Situation], decide: Decide)
 
 
 def _start(tx: Transaction, plans: Iterable[Plan]) -> Script[set[str]]:
-    """Store the runs without keys that plans start. The uids of runs, with or without keys, whose ids belong to other runs."""
+    """Store the runs without keys that plans start. Return the uids of runs, with or without keys, whose ids belong to other runs."""
     starts = [(start, plan.schedule.id) for plan in plans for start in plan.starts]
     plain = [(start.run, schedule, start.tick) for start, schedule in starts if start.run.key is None]
     made = (yield from insert_scheduled(tx, plain)) if plain else set[str]()
@@ -104,7 +104,7 @@ def _start(tx: Transaction, plans: Iterable[Plan]) -> Script[set[str]]:
 
 
 def apply_plans(tx: Transaction, plans: Sequence[Plan]) -> Script[None]:
-    """Apply plans that `decide_all` has made."""
+    """Apply the plans that `decide_all` returned."""
     for plan in plans:
         yield from _stop(tx, plan)
         for each in plan.starts:
@@ -142,7 +142,7 @@ def _has_runs_to_claim(plan: Plan) -> bool:
 
 
 def _start_keyed(tx: Transaction, plan: Plan, beginning: Beginning) -> Script[None]:
-    """Start a run with a key. Where another run has the key, the tick gets that one."""
+    """Start a run with a key. If another run has the key, the tick records that run."""
     run = beginning.run
     started = (yield from start(tx, [Start(run)]))[0]
     if not started.created and not started.id:  # the id was taken a moment ago

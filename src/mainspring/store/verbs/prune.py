@@ -1,7 +1,7 @@
-"""Delete ended runs that were kept long enough, with all that they recorded, sent and received.
+"""Delete ended runs after their retention, with all that they recorded, sent and received.
 
-A run is kept, however old, while something needs it: the run that started it or waits for it, a child that has not ended, a schedule
-that has yet to process its end.
+A run is kept, however old, while it is needed: by the run that started it or waits for it, by a child that has not ended, or by a schedule
+that has not processed its end.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class Keep(Struct, frozen=True):
 
     runs: int | None = None
     functions: int | None = None
-    """Those scheduled with run_after and run_at."""
+    """Runs scheduled with `run_after` and `run_at`."""
     names: Mapping[str, int | None] = field(default_factory=dict[str, "int | None"])
-    """Runs and functions of these names, instead of the above."""
+    """By name of a run's function: its retention instead of the above."""
     last: int | None = None
-    """How many ended runs of each name are kept, the latest, and as many functions; None: any number."""
+    """How many ended runs of each name are kept, the latest ones, and as many scheduled functions; None: any number."""
     last_names: Mapping[str, int | None] = field(default_factory=dict[str, "int | None"])
-    """Of these names, instead of the above."""
+    """By name: the number instead of the above."""
 
     def of(self, name: str, *, function: bool) -> int | None:
         return self.names.get(name, self.functions if function else self.runs)
@@ -48,35 +48,35 @@ class Keep(Struct, frozen=True):
 
     @property
     def shortest(self) -> int | None:
-        """How long after its end the first of them may have to be deleted. Runs that are too many go a minute's worth at a time."""
+        """The shortest time between the end of a run and its deletion. Runs beyond a number are deleted once a minute."""
         numbered = any(each is not None for each in (self.last, *self.last_names.values()))
         lengths = (self.runs, self.functions, *self.names.values(), _MINUTE if numbered else None)
         return min((each for each in lengths if each is not None), default=None)
 
 
 class Due(Struct, frozen=True):
-    """Runs that were kept long enough."""
+    """Runs whose retention has ended."""
 
     rules: str = ""
-    """Their names and until when they ended, as JSON; empty: there are none."""
+    """Their names and the times until which they ended, as JSON; empty: none."""
     next_due: int | None = None
-    """When the first run of the other names will have been kept long enough."""
+    """The time at which the retention of the next run of another name ends."""
     behind: int = 0
     """How long ago, in microseconds, the oldest of them should have been deleted."""
 
 
 class Retention:
-    """The verbs, in transactions of a `Transactor`; with `in_one_statement`, a batch is one round trip."""
+    """The verbs of retention, in transactions of a `Transactor`. With `in_one_statement`, a batch is one round trip."""
 
     def __init__(self, transactor: Transactor, *, in_one_statement: bool = False) -> None:
         self._transactor = transactor
         self._in_one_statement = in_one_statement
         self._begun: Due | None = None
         self._ends: dict[tuple[str, int], int] = {}
-        """The last end of runs of a name that were deleted since."""
+        """By name: the end of the last deleted run."""
 
     def due(self, keep: Keep, now: int) -> Due:
-        """Which runs are to be deleted. Changes nothing."""
+        """The runs to delete. Changes nothing."""
         due: list[dict[str, Any]] = []
         later: list[int] = []
         behind = 0
@@ -98,7 +98,7 @@ class Retention:
         return Due(json.dumps(due) if due else "", min(later, default=None), behind)
 
     def _surplus(self, keep: Keep, name: str, function: int) -> int | None:
-        """Until when the runs of a name ended that are more than are kept. Runs that ended at the same time stay together."""
+        """The time until which the surplus runs of a name ended. Runs that ended at the same time are kept or deleted together."""
         last = keep.last_of(name)
         if last is None:
             return None
@@ -106,7 +106,7 @@ class Retention:
         return found[0][0] - 1 if found else None
 
     def prune(self, due: Due, limit: int) -> int:
-        """Delete at most `limit` of these runs, in one short transaction. Runs that another transaction has locked are left for another time."""
+        """Delete at most `limit` of these runs, in one short transaction. Skip runs that another transaction has locked."""
         if not due.rules:
             return 0
         if self._in_one_statement:
@@ -114,8 +114,9 @@ class Retention:
         return self._transactor.change(lambda tx: _prune(tx, due.rules, limit))
 
     def _prune_from(self, due: Due, limit: int) -> int:
-        """Delete beginning where the batch before ended. What vacuum cannot remove yet is not passed over again, and neither is
-        what was left alone, until a new `due`.
+        """Delete from where the previous batch ended, until there is a new `due`.
+
+        That skips dead rows that vacuum cannot remove yet, and runs that the previous batches left.
         """
         if self._begun is not due:
             self._begun, self._ends = due, {}
@@ -128,7 +129,7 @@ class Retention:
         return len(rows)
 
     def texts_with(self, marker: str) -> Iterator[str]:
-        """All stored values that have a marker in them. Reads every value there is."""
+        """All stored values that contain a marker. Reads every stored value."""
         for table, columns in VALUES.items():
             for column in columns:
                 found = self._transactor.read(
@@ -138,17 +139,17 @@ class Retention:
                 yield from (row[0] for row in found)
 
     def begin_sweep(self, now: int, every: int) -> bool:
-        """Whether values outside of the database are to be swept now: no process has in the last `every` microseconds."""
+        """Begin a sweep of values outside of the database. Return False if a process has begun one in the last `every` microseconds."""
         return bool(self._transactor.execute(BEGIN_SWEEP, now=str(now), before=now - every))
 
     def round_trip(self) -> float:
-        """Seconds that it takes to ask the database anything at all."""
+        """The seconds of one round trip to the database."""
         begun = _CLOCK.monotonic()
         self._transactor.read("SELECT 1")
         return _CLOCK.monotonic() - begun
 
     def expired(self, keep: Keep, now: int) -> dict[str, int]:
-        """How many runs of each name would be deleted. Changes nothing."""
+        """The number of runs of each name that would be deleted. Changes nothing."""
         rules = self.due(keep, now).rules
         found: dict[str, int] = {}
         for name, count in self._transactor.read(COUNT_OLD, rules=rules, limit=None) if rules else ():

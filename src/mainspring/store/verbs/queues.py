@@ -1,4 +1,4 @@
-"""The verbs about queues. See `mainspring.store.queues.QueueStore` for what each promises."""
+"""The verbs about queues, as `mainspring.store.queues.QueueStore` specifies them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class Queues:
-    """The queues of a store, or as a user's transaction sees and changes them."""
+    """The queues of a store, or of a user's transaction on it."""
 
     def __init__(self, transactor: Transactor) -> None:
         self._transactor = transactor
         self._read = transactor.read
 
     def declare(self, queues: Sequence[Queue], now: int) -> list[str]:
-        """Nothing is locked where the queues are as they are declared."""
+        """Locks nothing if the queues are as declared."""
         there = {each.name: each.declared for each in self.all()}
         changed = [each for each in queues if each.name not in there or there[each.name] != each.declared]
         if not changed:
@@ -92,9 +92,9 @@ class Queues:
 
 
 def _lock(tx: Transaction, queue: str) -> Script[None]:
-    """Lock a queue that is to be changed: once that is committed, no claim goes by what it was before.
+    """Lock a queue before a change. After the commit, no claim uses the old limits.
 
-    A user's transaction may take long, and so takes no lock that claims wait for.
+    A user's transaction may be long, and so takes no lock that claims wait for.
     """
     tx.changes.ready = True
     if not tx.users:

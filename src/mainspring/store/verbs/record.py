@@ -1,4 +1,4 @@
-"""Record the beginning or the outcome of an operation of a run, with what the operation brings about."""
+"""Record the beginning or the outcome of an operation of a run, with its effects."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Taken(Exception):
-    """A run that a write was to start is another workflow's, or has a key that is taken: nothing of the write may stay."""
+    """Raised when a run to start is another workflow's, or has a taken key. The whole write is rolled back."""
 
     def __init__(self, answer: Recorded) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Taken(Exception):
 
 
 def record(tx: Transaction, op: RecordStep) -> Script[Recorded]:
-    """Record a step, start the runs that it starts, send what it sends, and set the state of its run. Raises `Taken`."""
+    """Record a step, start its runs, send its messages, and set the state of its run. Raises `Taken`."""
     step = op.step
     messages = op.says if isinstance(op, RecordAndSend) else ()
     concerned = [step.run, *([] if op.watch is None else [op.watch]), *recipients(messages)]
@@ -57,39 +57,39 @@ def record(tx: Transaction, op: RecordStep) -> Script[Recorded]:
     elif not (yield from _written_before(tx, op)):
         return Recorded(Verdict.FENCED)
     elif isinstance(op, RecordAndSend):
-        yield from publish(tx, (), again=op.says)  # runs that wait for it may not have been woken
+        yield from publish(tx, (), again=op.says)  # waiting runs may not have been woken
     return (yield from _bring_about(tx, op, rows, Recorded(stopping=stopping)))
 
 
 def _is_too_late(tx: Transaction, op: RecordStep) -> Script[bool]:
-    """Whether the run was asked to stop before this was first written, and this must not begin in a stopping run."""
+    """Whether a run is being stopped and must not record this write, because it is not a repetition."""
     if op.unless_stopping and not (yield from _written_before(tx, op)):
         return True
     return bool(op.starts) and not (yield from _started_before(tx, op))
 
 
 def _written_before(tx: Transaction, op: RecordStep) -> Script[bool]:
-    """Whether this very write was made, and only the acknowledgement was lost."""
+    """Whether this write is a repetition after a lost acknowledgement."""
     step = op.step
     rows = yield from tx.execute(STEP_WRITTEN, run=step.run, position=step.position)
     return bool(rows) and rows[0][0] == step.epoch and (step.completed is None or rows[0][1] == step.seq)
 
 
 def _started_before(tx: Transaction, op: RecordStep) -> Script[bool]:
-    """Whether this very write was made before: then the runs that it starts are there, and are its own."""
+    """Whether this write is a repetition: the runs that it starts exist, with the same uids."""
     rows = yield from tx.execute(STARTED_RUNS, ids=[run.id for run in op.starts])
     return {row[1] for row in rows} == {run.uid for run in op.starts}
 
 
 def _bring_about(tx: Transaction, op: RecordStep, rows: Mapping[str, LockedRun], answer: Recorded) -> Script[Recorded]:
-    """What goes with a recorded step: the runs that it starts, the end that it watches for, the state of its run."""
+    """Apply the effects of a recorded step: start its runs, look up the run that it waits for, set the state of its run."""
     if op.starts:
         yield from _start(tx, op, answer)
     if answer.became:
         yield from tx.execute(RENAME_STARTED, **_renamed(op.step, answer.became))
     if op.watch is not None:
         row = rows.get(op.watch)
-        if row is None:  # perhaps it was started just now
+        if row is None:  # it may have been started just now
             row = (yield from tx.lock_runs([op.watch], share=True)).get(op.watch)
         answer.missing = row is None
         answer.ending = to_ending((row[0], *row[3:7])) if row else None
@@ -99,7 +99,7 @@ def _bring_about(tx: Transaction, op: RecordStep, rows: Mapping[str, LockedRun],
 
 
 def _start(tx: Transaction, op: RecordStep, answer: Recorded) -> Script[None]:
-    """Start the runs of a write, and note in its answer what became of each."""
+    """Start the runs of a write, and add to its answer which run each became."""
     recorded = yield from _recorded_starts(tx, op)
     if recorded is not None:
         answer.became = dict(zip(json.loads(op.step.output or "[]"), recorded, strict=True))
@@ -119,7 +119,7 @@ def _start(tx: Transaction, op: RecordStep, answer: Recorded) -> Script[None]:
 
 
 def _recorded_starts(tx: Transaction, op: RecordStep) -> Script[list[str] | None]:
-    """The runs that the step has recorded, if they differ from those asked for: then this very write was made before."""
+    """The runs that the step has recorded, if they differ from the requested ones. Then this write is a repetition."""
     if op.step.output is None or all(run.key is None for run in op.starts):
         return None
     recorded = (yield from tx.execute(STEP_OUTPUT, run=op.step.run, position=op.step.position))[0][0]
@@ -130,7 +130,7 @@ def _recorded_starts(tx: Transaction, op: RecordStep) -> Script[list[str] | None
 
 
 def _renamed(step: Step, became: Mapping[str, str]) -> dict[str, Any]:
-    """What a step that starts runs has recorded, once it is known which runs they became."""
+    """The values of a step that started runs, with the ids of the runs that they became."""
     ids: list[str] = json.loads(step.output or "[]")
     child = became.get(step.child, step.child) if step.child is not None else None
     output = json.dumps([became.get(each, each) for each in ids])
@@ -138,7 +138,7 @@ def _renamed(step: Step, became: Mapping[str, str]) -> dict[str, Any]:
 
 
 def discard_outcome(tx: Transaction, op: DiscardOutcome) -> Script[Verdict]:
-    """Mark a completed operation as interrupted: its outcome was recorded, and the workflow never saw it."""
+    """Mark a completed operation as interrupted: its outcome was recorded, but the workflow's code never received it."""
     rows = yield from tx.lock_runs([op.run], share=True)
     if fence(rows.get(op.run), op.owner, op.epoch) is Verdict.FENCED:
         return Verdict.FENCED
@@ -149,10 +149,10 @@ def discard_outcome(tx: Transaction, op: DiscardOutcome) -> Script[Verdict]:
 
 # -- transactions of users -----------------------------------------------------------------------------------------------
 def record_outcome(tx: Transaction, write: RecordStep, started: Sequence[str]) -> Script[State | None]:
-    """Record the outcome of the transaction that this is part of; the state of its run. `started` are runs that it has started.
+    """Record the outcome of the user's transaction that this is part of. Return the state of its run.
 
-    None: the run is not owned as the write says, or this is recorded already. A run that is being cancelled keeps what its
-    transaction did, and the runs that it started are cancelled.
+    `started` are runs that the transaction has started. None: the worker does not own the run in this epoch, or the outcome is recorded
+    already. A run that is being cancelled keeps what its transaction wrote, and the runs that it started are cancelled.
     """
     step = write.step
     row = (yield from tx.lock_runs([step.run], share=True)).get(step.run)

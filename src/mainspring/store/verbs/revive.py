@@ -1,4 +1,4 @@
-"""Let ended runs go on: what they recorded and must do again is forgotten, and they become live."""
+"""Let ended runs continue: what they must execute again is deleted, and their state is unfinished."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ _NOTE_MADE = """
 """
 _WITHDRAW = tuple(f"DELETE FROM {table} WHERE run = :run AND position = :position" for table in ("events", "streams"))
 _KEY_INDEX = ("runs_key", "runs.key")
-"""How PostgreSQL and SQLite name the unique index on the keys of unfinished runs."""
+"""The names of the unique index on keys of unfinished runs, on PostgreSQL and on SQLite."""
 
 
 def resume(tx: Transaction, run: Run) -> Script[bool]:
-    """Let a stopped run go on where it stopped, with the children that were stopped along with it."""
+    """Resume a stopped run, with the children that were stopped with it."""
     if run.state is not State.CANCELLED and not (run.state is State.FAILED and run.reason == _EXHAUSTED):
         return False
-    yield from _revive(tx, run, as_it_was=True)  # first: its deadline is its children's
+    yield from _revive(tx, run, as_it_was=True)  # first: children inherit its deadline
     for step in forgotten_by_resume((yield from steps_of(tx, run.id))):
         yield from _forget(tx, run, step)
     seen = {row[0] for row in (yield from tx.execute(_SEEN_TO_END, id=run.id))}
@@ -56,27 +56,27 @@ def resume(tx: Transaction, run: Run) -> Script[bool]:
 
 
 def retry(tx: Transaction, run: Run) -> Script[bool]:
-    """Let a failed run go on from what it has achieved: the exception that ended it is forgotten, with what came after."""
+    """Retry a failed run from what it recorded: the exception that ended it is deleted, with what was recorded later."""
     if run.state is not State.FAILED:
         return False
-    yield from _revive(tx, run, as_it_was=False)  # first: its deadline is its children's
+    yield from _revive(tx, run, as_it_was=False)  # first: children inherit its deadline
     yield from forget_attempt(tx, run, run.error)
     return True
 
 
 def _revive(tx: Transaction, run: Run, *, as_it_was: bool) -> Script[None]:
-    """Make an ended run live: at once, or at its time if it never began and that has not come."""
+    """Make an ended run unfinished: ready now, or scheduled if it never began and its due time is later."""
     yield from require_key(tx, run.id, run.key)
     due = (
         run.due if as_it_was and run.started is None and run.due is not None else tx.now
-    )  # None: promised by its schedule, and no more
+    )  # None: it waited for its turn in a schedule
     state, due = (State.SCHEDULED, due) if due > tx.now else (State.QUEUED, tx.now)
     yield from tx.execute(_REVIVE, id=run.id, state=str(state), due=due, now=tx.now)
     tx.changes.ready = True
 
 
 def require_key(tx: Transaction, run: str, key: str | None) -> Script[None]:
-    """`Conflict` if another unfinished run has the key of a run that is to be unfinished from now on."""
+    """Raise `Conflict` if another unfinished run has the key of a run that becomes unfinished."""
     taken = (yield from tx.execute(KEY_TAKEN, key=key, id=run)) if key is not None else []
     if taken:
         raise Conflict(
@@ -86,11 +86,11 @@ def require_key(tx: Transaction, run: str, key: str | None) -> Script[None]:
 
 @contextlib.contextmanager
 def key_conflicts() -> Generator[None]:
-    """`Conflict` for a key that another transaction took after `require_key` had looked: the unique index found it."""
+    """Raise `Conflict` for a key that another transaction took after `require_key`, as the unique index reports."""
     try:
         yield
     except Exception as error:
-        found = getattr(error, "orig", None) or error  # SQLAlchemy wraps the driver's own
+        found = getattr(error, "orig", None) or error  # SQLAlchemy wraps the driver's exception
         names = {kind.__name__ for kind in type(found).__mro__}
         if "IntegrityError" in names and any(index in str(found) for index in _KEY_INDEX):
             raise Conflict(
@@ -101,7 +101,7 @@ def key_conflicts() -> Generator[None]:
 
 
 def forget_attempt(tx: Transaction, run: Run, error: str | None) -> Script[None]:
-    """Forget what the next attempt of a run does again, after an exception ended the last one."""
+    """Delete what the next attempt of a run executes again, after an exception ended the last one."""
     found = forgotten_by_retry((yield from steps_of(tx, run.id)), error)
     for step in found.forget:
         yield from _forget(tx, run, step)
@@ -110,7 +110,7 @@ def forget_attempt(tx: Transaction, run: Run, error: str | None) -> Script[None]
 
 
 def _forget(tx: Transaction, run: Run, step: Step) -> Script[None]:
-    """Undo what was recorded with an operation, so that it can be executed again. Messages that it sent stay sent."""
+    """Delete what was recorded with an operation, so that it can be executed again. Messages that it sent stay sent."""
     if step.kind == "transaction" and step.output is not None:
         mark = f"{FORGOTTEN_TRANSACTION}{step.position}"
         yield from tx.execute(_FORGET, run=run.id, position=mark)

@@ -1,4 +1,4 @@
-"""Runs as a list shows them: without what they were given and have returned, which may be long. The same statements in every store."""
+"""Runs as a list shows them, without inputs and outputs, which may be long. The same statements in every store."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PREFIX = "SELECT count(*) FROM (SELECT 1 FROM runs WHERE id >= :prefix AND id <
 
 
 class ListedRun(Struct, frozen=True):
-    """A run as a list shows it. `message` is the beginning of what its error says."""
+    """A run as a list shows it. `message` is the beginning of its error's message."""
 
     uid: str
     id: str
@@ -50,14 +50,14 @@ class ListedRun(Struct, frozen=True):
 
 
 class RunLists:
-    """Lists of runs, and how far one has to look for them."""
+    """Lists of runs, and bounds for searches in them."""
 
     def __init__(self, rows: Callable[..., list[tuple[Any, ...]]], filters: Filters) -> None:
         self._rows = rows
         self._filters = filters
 
     def page(self, wanted: RunFilter) -> list[ListedRun]:
-        """Runs that match, newest first."""
+        """Matching runs, newest first."""
 
         def fetch(before: str | None) -> list[tuple[Any, ...]]:
             page = wanted if before is None else replace(wanted, before=before)
@@ -67,30 +67,30 @@ class RunLists:
         return readable_page("runs", fetch, _glance, wanted.limit, key=1, uid=0)
 
     def floor(self, before: str | None, within: int) -> str | None:
-        """The uid of the run that is so many runs older than `before`, or than the newest; None: there are not so many."""
+        """The uid of the run that is so many runs older than `before`, or than the newest; None: there are fewer runs."""
         where, values = ("WHERE uid < :before", {"before": before}) if before is not None else ("", {})
         found = self._rows(_FLOOR.format(where=where), within=within, **values)
         return found[0][0] if found else None
 
     def ended(self, workflow: str, most: int) -> int:
-        """How many runs of a workflow have ended, counted up to a number."""
+        """The number of ended runs of a workflow, counted up to a limit."""
         found: int = self._rows(_ENDED, workflow=workflow, most=most)[0][0]
         return found
 
     def completed(self, span: tuple[int | None, int | None], most: int) -> int:
-        """How many runs ended in a span of time, counted up to a number."""
+        """The number of runs that ended in a span of time, counted up to a limit."""
         statement, values = completed_in(span)
         found: int = self._rows(f"SELECT count(*) FROM ({statement} LIMIT :most) x", most=most, **values)[0][0]
         return found
 
     def with_prefix(self, prefix: str, most: int) -> int:
-        """How many ids begin like this, counted up to a number."""
+        """The number of ids with a prefix, counted up to a limit."""
         found: int = self._rows(_PREFIX, prefix=prefix, prefix_end=prefix + "\U0010ffff", most=most)[0][0]
         return found
 
 
 def runs_page(rows: Callable[..., list[tuple[Any, ...]]], filters: Filters, wanted: RunFilter) -> list[Run]:
-    """Runs that match, with all that is known of them, newest first."""
+    """Matching runs with all columns, newest first."""
 
     def fetch(before: str | None) -> list[tuple[Any, ...]]:
         statement, values = filters.page(wanted if before is None else replace(wanted, before=before))

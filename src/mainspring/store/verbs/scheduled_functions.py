@@ -1,4 +1,4 @@
-"""Reading scheduled functions: runs with the time that was asked for. The same statements in every store."""
+"""Queries for scheduled functions, which are runs with a requested time. The same statements in every store."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 _NAMES = f"{distinct('workflow', 'scheduled_time IS NOT NULL')} SELECT name FROM names WHERE name IS NOT NULL"
 _OVER = "(CASE WHEN completed IS NULL THEN 0 ELSE 1 END)"
-"""Word for word what the index has."""
+"""The same text as the expression of the index, which the planner requires."""
 _AT_ONCE = 100
-"""How many names are asked for in one statement; SQLite takes five hundred."""
+"""The most names in one statement. SQLite allows five hundred."""
 COLUMNS = ("id", "uid", "created", "workflow", "input", "scheduled_time", "completed", "state", "error", "reason")
 
 
 class FunctionRow(Struct, frozen=True):
-    """A scheduled function as it stands in the store."""
+    """A scheduled function as stored."""
 
     id: str
     uid: str
@@ -38,7 +38,7 @@ class FunctionRow(Struct, frozen=True):
 
 
 class FunctionFilter(Struct, frozen=True):
-    """Which functions to list, first due first. `after` is time and uid of the last one of the page before."""
+    """Which functions to list, first due first. `after` is time and uid of the last one of the previous page."""
 
     names: Sequence[str] = ()
     states: Sequence[str] = ()
@@ -59,9 +59,9 @@ class Functions:
         return found[0] if found else None
 
     def page(self, wanted: FunctionFilter) -> list[FunctionRow]:
-        """A page of functions. The index has them name by name, the live ones and the ended ones, so each are asked for by themselves.
+        """A page of functions. The index has them by name, unfinished and ended ones apart, so each part is queried by itself.
 
-        One that ends in between is found twice, and is then what it was found to be last.
+        A function that ends between two queries is found twice. Its later state counts.
         """
         found: dict[str, FunctionRow] = {}
         names = list(dict.fromkeys(wanted.names)) or [name for (name,) in self._read_rows(_NAMES)]

@@ -1,4 +1,4 @@
-"""The verbs about schedules. See `mainspring.store.schedules.ScheduleStore` for what each promises."""
+"""The verbs about schedules, as `mainspring.store.schedules.ScheduleStore` specifies them."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
 
 _CLOCK = SystemClock()
 _LOCKED = SECOND // 4
-"""How soon to look again at due schedules that other transactions have locked. A rollback notifies no one."""
+"""The pause before due schedules that other transactions have locked are tried again. A rollback notifies no process."""
 _AHEAD = 60 * SECOND
-"""A schedule whose cursor is further ahead of the clock than that has gone by another clock."""
+"""A schedule whose cursor is further ahead of the clock than this was advanced by another clock."""
 
 
 class LookFrom(Protocol):
-    """Remembers where to begin to look for what is due."""
+    """Remembers the times from which to search for due schedules."""
 
     def begin(self) -> tuple[int, int]:
-        """No schedule is due before the first of these times, and no end is to be processed that came before the second."""
+        """The times to search from: no schedule is due before the first, and no unprocessed end is before the second."""
         ...
 
     def looked(self, due: int | None, ended: int | None, now: int, took: float) -> None:
-        """The first due time of all, and the first of the ends to process, in a look that took so many seconds."""
+        """Remember the first due time and the first unprocessed end, found by a search that took so many seconds."""
         ...
 
 
 class Schedules:
-    """The schedules of a store, or as a user's transaction sees and changes them."""
+    """The schedules of a store, or of a user's transaction on it."""
 
     def __init__(self, transactor: Transactor, floors: LookFrom | None = None) -> None:
         self._transactor = transactor
@@ -98,7 +98,7 @@ class Schedules:
             if expect is not None:
                 expect(list(due.found.values()))
             planned = self._plan(list(due.found), now, decide)
-            passed += due.found  # one transaction that has many of them locked does not hold up the rest
+            passed += due.found  # a transaction that has locked many of them must not delay the rest
             due = self._due(now, limit, passed)
         next_due = due.next
         if due.left and not planned:
@@ -120,8 +120,9 @@ class Schedules:
         return _Due(rows, now)
 
     def _plan(self, ids: list[str], now: int, decide: Decide) -> list[Plan | None]:
-        """Plan schedules, together if possible; where rows are locked that one of them needs, each alone. None is one that had to
-        wait for such rows, and is left for the next pass.
+        """Plan schedules, together if possible. If rows that one of them needs are locked, plan each alone.
+
+        None stands for a schedule whose rows stayed locked. The next pass plans it.
         """
 
         def work(tx: Transaction) -> Script[list[Plan] | None]:
@@ -130,7 +131,7 @@ class Schedules:
             found = yield from lock_situations(tx, ids, sql.LOCK_FREE)
             plans = [plan for plan in (yield from decide_all(tx, found, decide)) if not plan.empty]
             yield from apply_plans(tx, plans)
-            tx.changes.due = False  # the pass goes on by itself
+            tx.changes.due = False  # the pass continues with the others
             return plans
 
         plans = self._transactor.change(work, now)
@@ -213,13 +214,13 @@ class Schedules:
 
 
 class _Due:
-    """What `DUE` found. `next` is when the first of all schedules is due, `later` the first that is not due yet."""
+    """The rows that `DUE` found. `next` is the first due time of all schedules, `later` the first after now."""
 
     def __init__(self, rows: Rows, now: int) -> None:
         self.next, self.later, ended = rows[0][:3]
         self.left = bool(ended) or (self.next is not None and self.next <= now)
         self.found: dict[str, str] = {row[3]: row[4] for row in rows if row[3] is not None}
-        """The schedules to look at, with their functions."""
+        """The schedules to plan, with their functions."""
 
 
 class _Reader:
@@ -237,10 +238,10 @@ def _values(hook: Hook) -> dict[str, Any]:
 
 
 def _rewind(tx: Transaction) -> Script[list[str]]:
-    """Set back the schedules that have acted on times which are yet to come, because a clock was ahead.
+    """Set back the schedules that have acted on future times because a clock was ahead.
 
-    What was started stays, and is not started again: its run has the id of its time. What was only accounted for, as missed for
-    example, is forgotten from the first such time on, and decided when that time comes.
+    Started runs stay and are not started again: a run has the id of its time. Ticks without a run, such as missed ones, are deleted from
+    the first such time on, and decided when that time comes.
     """
     found = yield from tx.execute(sql.LOCK_AHEAD, ahead=tx.now + _AHEAD)
     for schedule, skips, missed, skipped, dropped in found:

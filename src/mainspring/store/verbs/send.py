@@ -1,6 +1,6 @@
 """Send messages to runs, answer questions, publish events and values of streams.
 
-The row of a run is the lock under which everything for it and by it is numbered, so that numbers are in the order of commits.
+The row of a run is the lock for the numbers of its messages and values, so that numbers are in the order of commits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def send(tx: Transaction, op: Send) -> Script[Recorded]:
-    """Send what is not the outcome of an operation: from outside runs, or in the middle of a step. All of it, or nothing."""
+    """Send messages that are not the outcome of an operation: from outside of runs, or within a step. All of them, or none."""
     owned = [op.run] if op.owner is not None else []
     concerned: dict[str, None] = dict.fromkeys([*owned, *(say.run for say in op.says)])
     rows = yield from tx.lock_runs(list(concerned))
@@ -37,12 +37,12 @@ def send(tx: Transaction, op: Send) -> Script[Recorded]:
 
 
 def recipients(says: Iterable[Say]) -> list[str]:
-    """The runs that have to exist."""
+    """The runs that must exist."""
     return list(dict.fromkeys(say.run for say in says if isinstance(say, Post)))
 
 
 def publish(tx: Transaction, says: Sequence[Say], again: Sequence[Say] = ()) -> Script[None]:
-    """Store what is sent or published; runs that wait for it are woken when the transaction closes. `again` is stored already."""
+    """Store messages and values. Waiting runs are woken when the transaction closes. Those in `again` are stored already."""
     for say in says:
         values = structs.asdict(say)
         match say:
@@ -56,5 +56,5 @@ def publish(tx: Transaction, says: Sequence[Say], again: Sequence[Say] = ()) -> 
 
 
 def receive(tx: Transaction, run: str, number: int, position: str) -> Script[None]:
-    """A run receives a message, by the operation at a position."""
+    """Mark a message as received by the operation at a position of a run."""
     yield from tx.execute(RECEIVE, run=run, number=number, position=position, now=tx.now)

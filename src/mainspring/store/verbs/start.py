@@ -1,8 +1,7 @@
 """Start runs.
 
-A run whose id is taken is not stored. A run whose key is taken meets the run that holds it: the unique index on keys is the mutex, the
-first insert has the key, and the second one finds that run, locks it and decides. A holder that ends in between is gone, and the
-insert is retried.
+A run whose id is taken is not stored. The unique index on keys is the mutex of a key: the first insert gets the key, the second one finds
+the holder, locks it and decides. If the holder has ended in between, the insert is retried.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ if TYPE_CHECKING:
 
 STOPPED = (State.CANCELLING, State.CANCELLED)
 WITH_ITS_STARTER = "the run that started it was cancelled"
-"""Why a run that a cancelled one starts is cancelled from the beginning."""
+"""The reason of runs that a cancelled run starts: they are cancelled from the beginning."""
 _FORGET = "DELETE FROM steps WHERE run = :id"
 _ONCE = '{"attempts": 1}'
 
 
 def start(tx: Transaction, ops: Sequence[Start]) -> Script[list[Started]]:
-    """Store new runs. Those that a step of a cancelled run asks for are cancelled from the beginning."""
+    """Store new runs. Runs that a step of a cancelled run starts are cancelled from the beginning."""
     askers = sorted({op.asker for op in ops if op.asker is not None})
     asking = (yield from tx.lock_runs(askers, share=True)) if askers else {}
     stopped = {run for run, row in asking.items() if row[3] in STOPPED}
@@ -70,12 +69,12 @@ def start(tx: Transaction, ops: Sequence[Start]) -> Script[list[Started]]:
 
 
 def cancel_started(tx: Transaction, ids: list[str]) -> Script[None]:
-    """Cancel runs that the present transaction has started: their starter is being stopped."""
+    """Cancel the runs that this transaction has started, because their starter is being stopped."""
     yield from tx.execute(CANCEL_STARTED, ids=ids, now=tx.now, reason=WITH_ITS_STARTER)
 
 
 def insert_scheduled(tx: Transaction, starts: Sequence[tuple[NewRun, str, str]]) -> Script[set[str]]:
-    """Store new runs without keys that schedules start: each with its schedule and its tick. The uids of those whose id was free.
+    """Store new runs without keys for schedules, each with its schedule and tick. Return the uids of those whose id was free.
 
     A bulk fast path: hundreds of schedules may be due at once.
     """
@@ -85,18 +84,18 @@ def insert_scheduled(tx: Transaction, starts: Sequence[tuple[NewRun, str, str]])
 
 
 def is_last_attempt(run: Run) -> bool:
-    """Whether a run has lost its key to another one: then no attempt follows the one that is under way."""
+    """Whether a run has lost its key to another one. Then no attempt follows the present one."""
     return run.key is None and run.retry is not None and json.loads(run.retry) == json.loads(_ONCE)
 
 
 def _insert(ops: Sequence[Start]) -> Script[set[str]]:
-    """The uids of the runs that could be stored."""
+    """Insert runs. Return the uids of the inserted ones."""
     rows = yield INSERT_RUNS, {"rows": INSERT_RUNS.rows(run_values(op.run) for op in ops)}
     return {row[0] for row in rows}
 
 
 def _claimable(op: Start, made: set[str], there: dict[str, tuple[Any, ...]], cancelled: set[str]) -> bool:
-    """Whether a worker has to look for the run. It was stored before if only the acknowledgement of that was lost."""
+    """Whether workers must be notified of the run. After a lost acknowledgement the run is already stored."""
     run = op.run
     mine = run.uid in made or (run.id in there and there[run.id][1] == run.uid)
     return mine and run.owner is None and run.uid not in cancelled
@@ -113,7 +112,7 @@ def _started(op: Start, made: set[str], there: dict[str, tuple[Any, ...]], cance
 
 # -- keys ----------------------------------------------------------------------------------------------------------------
 def _meet(tx: Transaction, op: Start, made: set[str]) -> Script[dict[str, Started]]:
-    """What a run became whose key is taken; nothing if its id is taken, or if the key is free by now."""
+    """Return what became of a run whose key is taken; empty if its id is taken, or if the key is free by now."""
     while True:
         if (yield from tx.execute(STARTED_RUNS, ids=[op.run.id])):
             return {}
@@ -126,7 +125,7 @@ def _meet(tx: Transaction, op: Start, made: set[str]) -> Script[dict[str, Starte
 
 
 def _meet_holder(tx: Transaction, run: NewRun) -> Script[Started | None]:
-    """What becomes of a run whose key is taken. None: the key is free by now."""
+    """Decide what becomes of a run whose key is taken. None: the key is free by now."""
     skips = tx.dialect.locks and not tx.waits
     rows = yield from tx.execute(f"{KEY_HOLDER}{SKIP_LOCKED}" if skips else KEY_HOLDER, key=run.key)
     if not rows:
@@ -151,7 +150,7 @@ def _meet_holder(tx: Transaction, run: NewRun) -> Script[Started | None]:
 
 
 def _replace_request(tx: Transaction, run: NewRun, holder: Holder) -> Script[int | None]:
-    """Give the holder of a key what is asked for now; when it is due. What it recorded in failed attempts belongs to the old request."""
+    """Give the holder of a key the new request. Return its due time. Records of failed attempts belong to the old request."""
     due = due_after_update(run.key_mode, holder, run.due)
     values = {column: getattr(run, column) for column in REQUESTED_COLUMNS}
     values |= {"id": holder.id, "last_request": run.uid, "due": due, "state": str(_state(due, tx.now))}

@@ -1,4 +1,4 @@
-"""Stop runs from outside: cancel, terminate, expire, and take the runs of a dead worker from it."""
+"""Stop runs from outside: cancel, terminate and expire them, and release the runs of a dead worker."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def terminate(tx: Transaction, ids: Sequence[str], reason: str | None) -> Script
 
 
 def expire(tx: Transaction) -> Script[int]:
-    """Cancel unowned runs whose deadline has passed; how many."""
+    """Cancel unowned runs whose deadline has passed. Return their number."""
     found = yield from tx.lock_found(FIND_OVERDUE, free=True, now=tx.now)
     compensating = (yield from tx.execute(EXPIRE_TO_COMPENSATE, ids=found, now=tx.now)) if found else []
     ended = (yield from tx.execute(EXPIRE, ids=found, now=tx.now)) if found else []
@@ -63,7 +63,7 @@ def expire(tx: Transaction) -> Script[int]:
 
 
 def retire(tx: Transaction, worker: str, max_recoveries: int | None, limits: Mapping[str, int] | None) -> Script[int]:
-    """Release the runs of a worker that is dead, and remove it once it owns none; how many runs; see `Store.retire`."""
+    """Release the runs of a dead worker, and delete the worker when it owns none. Return the number of runs; see `Store.retire`."""
     most = _UNLIMITED if max_recoveries is None else max_recoveries
     found = yield from tx.lock_found(FIND_OWNED, free=True, worker=worker)
     values = {

@@ -1,4 +1,4 @@
-"""Suspend runs and release them: a run that waits, an orderly stop, another attempt, another generation, compensations."""
+"""Suspend and release runs: a run that waits, a worker that stops, another attempt, another generation, compensations."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 def suspend(tx: Transaction, op: Suspend) -> Script[Verdict]:
-    """Record that all branches of a run wait; with `park`, its owner releases it as well."""
+    """Record that all branches of a run wait. With `park`, its owner also releases the run."""
     row = (yield from tx.lock_runs([op.run])).get(op.run)
     verdict = fence(row, op.owner, op.epoch)
     if verdict is Verdict.FENCED and op.park:
         return _released(tx, row, op.epoch)
     if verdict is not Verdict.DONE:
         return verdict
-    # In a statement of its own, after the lock: see `Transaction.close`.
+    # A statement of its own, after the lock: see `Transaction.close`.
     values = {"run": op.run, "no_later_than": op.no_later_than, "park": op.park, "now": tx.now}
     if not (yield from tx.execute(SUSPEND, **values)):
         return Verdict.NOTIFIED
@@ -48,7 +48,7 @@ def release(tx: Transaction, op: Release) -> Script[Verdict]:
 
 
 def retry_later(tx: Transaction, op: RetryLater) -> Script[Verdict]:
-    """Release a run whose attempt failed, to be claimed when it is due. LAST if another run has taken its key meanwhile."""
+    """Release a run whose attempt failed, to be claimed when it is due. LAST if another run has taken its key."""
     row = (yield from tx.lock_runs([op.run])).get(op.run)
     verdict = fence(row, op.owner, op.epoch)
     if verdict is Verdict.FENCED:
@@ -67,7 +67,7 @@ def retry_later(tx: Transaction, op: RetryLater) -> Script[Verdict]:
 
 
 def continue_as(tx: Transaction, op: ContinueAs) -> Script[Verdict]:
-    """Release a run to begin anew with another input: what it has recorded is forgotten, its id and what it published stay."""
+    """Release a run to start over with another input. Its records are deleted. Its id and what it published stay."""
     verdict = yield from _may_restart(tx, op)
     if verdict is None:
         values = {"run": op.run, "now": tx.now, "long_ago": tx.now - LONG_AGO, "input": op.input}
@@ -77,7 +77,7 @@ def continue_as(tx: Transaction, op: ContinueAs) -> Script[Verdict]:
 
 
 def compensate(tx: Transaction, op: Compensate) -> Script[Verdict]:
-    """Release a run that was stopped and has yet to make its compensations."""
+    """Release a stopped run that must execute its compensations."""
     verdict = yield from _may_restart(tx, op, stopping=True)
     if verdict is None:
         yield from tx.execute(COMPENSATE, run=op.run, now=tx.now, undo_reason=op.undo_reason)
@@ -85,7 +85,7 @@ def compensate(tx: Transaction, op: Compensate) -> Script[Verdict]:
 
 
 def _may_restart(tx: Transaction, op: Release, *, stopping: bool = False) -> Script[Verdict | None]:
-    """None if an owned run may be released to start over; else the answer. `stopping`: also one that is being cancelled."""
+    """None if an owned run may be released to start over; else the answer. `stopping`: a run that is being cancelled may, too."""
     row = (yield from tx.lock_runs([op.run])).get(op.run)
     verdict = fence(row, op.owner, op.epoch)
     if verdict is Verdict.FENCED:
@@ -97,7 +97,7 @@ def _may_restart(tx: Transaction, op: Release, *, stopping: bool = False) -> Scr
 
 
 def _released(tx: Transaction, row: LockedRun | None, epoch: int) -> Verdict:
-    """DONE if the release was written before, and only the acknowledgement was lost."""
+    """DONE if the release is a repetition after a lost acknowledgement."""
     if not released_in(row, epoch):
         return Verdict.FENCED
     tx.changes.ready = True

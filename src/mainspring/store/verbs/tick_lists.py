@@ -1,4 +1,4 @@
-"""Ticks of many schedules at once, as pictures of them need them. The same statements in every store."""
+"""Ticks of many schedules at once, for charts. The same statements in every store."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ _FAILED = """
   WHERE state IN ('failed', 'cancelled') AND state = 'failed' AND schedule IS NOT NULL AND tick IS NOT NULL AND uid >= :since
   ORDER BY uid DESC LIMIT :limit
 """
-"""By the index of runs that failed or were cancelled, whose condition has to stand here word for word."""
+"""Uses the index of failed and cancelled runs, so the condition must be the same text as that of the index."""
 SQLITE_SPANS = """
   SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]') FROM json_each(:spans)
 """
 POSTGRES_SPANS = """
   SELECT e ->> 0, CAST(e ->> 1 AS bigint), CAST(e ->> 2 AS bigint) FROM json_array_elements(CAST(:spans AS json)) e
 """
-"""How a list of lists comes into a statement, of whatever length, as one parameter."""
+"""SQL that turns one parameter, a JSON list of lists of any length, into rows."""
 POSTGRES_EACH = """
   WITH spans (schedule, low, high) AS ({spans}) SELECT x.* FROM spans CROSS JOIN LATERAL ({question}) x
 """
-"""How a question is asked for each of them, with one plan; where there is no LATERAL, it is put together from many."""
+"""SQL that asks a question for each of those rows with one plan. Without LATERAL, the statement is a union of many."""
 
 
 class TickLists:
-    """What became of ticks, for many schedules with one statement each."""
+    """Outcomes of ticks, for many schedules with one statement each."""
 
     def __init__(self, rows: Callable[..., list[tuple[Any, ...]]], spans: str, each: str | None) -> None:
         self._rows = rows
@@ -59,26 +59,26 @@ class TickLists:
         return {tick.schedule: tick for tick in map(to_tick, rows)}
 
     def unhappy(self, since: Sequence[tuple[str, int]], limit: int) -> list[tuple[str, int, int | None, str, int]]:
-        """Ticks of schedules since a time each that did not simply start their run: schedule, nominal time, until, outcome, count.
+        """Ticks of schedules, since a time for each, that did not simply start a run: schedule, nominal time, until, outcome, count.
 
-        So many of each schedule, the latest; with the last one from before that time, which may reach into it.
+        The latest of each schedule, up to a limit, and the last one before that time, whose span may reach into it.
         """
         rows = self._each(_UNHAPPY.replace("{when}", ">=").replace("{limit}", str(limit)), since)
         rows += self._each(_UNHAPPY.replace("{when}", "<").replace("{limit}", "1"), since)
         return [(schedule, nominal, until, outcome, count) for schedule, nominal, until, outcome, count in rows]
 
     def started_in(self, spans: Sequence[tuple[str, int, int]]) -> list[tuple[str, int]]:
-        """Of schedules with spans of time, those with their beginnings in which a tick started a run."""
+        """Of spans of time of schedules, those in which a tick started a run: schedule and beginning of the span."""
         found = self._rows(_STARTED_IN.replace("{spans}", self._spans), spans=json.dumps(list(spans)))
         return [(schedule, low) for schedule, low in found]
 
     def failed(self, since: str, limit: int) -> list[tuple[str, int]]:
-        """Ticks whose runs have failed, of all schedules, latest first: schedule and nominal time. `since` is the uid of a run."""
+        """Ticks of all schedules whose runs have failed, latest first: schedule and nominal time. `since` is the uid of a run."""
         rows = self._rows(_FAILED, since=since, limit=limit)
         return [(schedule, (json.loads(tick) if isinstance(tick, str) else tick)["nominal"]) for schedule, tick in rows]
 
     def _each(self, question: str, spans: Sequence[tuple[str, int]]) -> list[tuple[Any, ...]]:
-        """The answers to a question about each schedule and a time."""
+        """Ask a question about each schedule and a time."""
         if not spans:
             return []
         if self._for_each is not None:

@@ -1,7 +1,7 @@
-"""Runs of functions, or of instances, that no live worker has: started by name from outside, or left behind when one was removed.
+"""Runs of functions or instances that no live worker has: started by name from outside, or left when the function was removed.
 
-They wait, marked with the reason, and fail when no live worker has known their function or had their instance for long enough. A
-worker that comes to know it meanwhile takes the mark away.
+Such runs wait, marked with the reason. They fail after no live worker has had their function or instance for long enough. A worker that has
+it removes the mark.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ _FAIL = """
 
 
 class Reviewed(Struct, frozen=True):
-    """How many runs were found whose function no live worker knows, and how many of an earlier time have failed for it."""
+    """The number of runs whose function no live worker knows, and the number of earlier ones that failed for that reason."""
 
     marked: int = 0
     failed: int = 0
 
 
 class _Fleet:
-    """What the live workers know between them."""
+    """The functions and instances of all live workers."""
 
     def __init__(self, workers: Iterable[tuple[list[str], dict[str, list[str]]]]) -> None:
         self.names: set[str] = set()
@@ -72,12 +72,12 @@ class _Fleet:
     def has(self, workflow: str, instance: str | None) -> bool:
         if workflow not in self.names:
             return False
-        # A call without an instance is executed, to fail with words.
+        # A call without an instance is executed, so that it fails with a clear error.
         return workflow not in self.methods or instance is None or (workflow, instance) in self._instances
 
 
 class _Missing(NamedTuple):
-    """A function that no live worker knows; or one that is known, and the instance that is not."""
+    """A function that no live worker knows, or a known function with an instance that no live worker has."""
 
     workflow: str
     instance: str | None = None
@@ -98,14 +98,14 @@ class _Missing(NamedTuple):
 
 
 class UnknownFunctions:
-    """Looks after them, in transactions of a `Transactor`."""
+    """Marks and fails runs of unknown functions, in transactions of a `Transactor`."""
 
     def __init__(self, transactor: Transactor) -> None:
         self._change = transactor.change
         self._rows = transactor.read
 
     def review(self, now: int, patience: int) -> Reviewed:
-        """Mark those whose function no live worker knows, fail those that have been marked for `patience` microseconds."""
+        """Mark runs whose function no live worker knows. Fail runs that have been marked for `patience` microseconds."""
         fleet = _Fleet(readable("workers", self._rows(_FLEET), _known_to, lambda row: row[2]))
         fresh = self._fresh(fleet, now)
         found: list[str] = []
@@ -132,7 +132,7 @@ class UnknownFunctions:
         return self._change(work, now)
 
     def _fresh(self, fleet: _Fleet, now: int) -> dict[str, _Missing]:
-        """Runs that are not marked yet."""
+        """Runs that are not yet marked."""
         missing: list[_Missing] = []
         for (workflow,) in self._rows(_NAMES, now=now):
             if workflow not in fleet.names:

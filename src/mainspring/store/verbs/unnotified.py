@@ -1,7 +1,7 @@
 """Ends of runs that had no owner (cancelled while they waited, ended by an operator, out of time, lost too often).
 
-No worker saw them happen, so the transaction that ends them marks them, and one worker takes each mark away and reports the end.
-The worker that takes a mark counts the end as well; until then it is counted by those who ask for figures.
+No worker noticed such an end, so the transaction that ends the run marks the row. One worker removes each mark, reports the end and counts
+it. Until then, queries for figures add the marked ends.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from mainspring.store.transaction import Script, Transaction, Transactor
 
 _UNREPORTED = "completed IS NOT NULL AND end_unreported"
-"""The condition of an index, which has the ends that schedules have to process as well."""
+"""The condition of an index, which also has the ends that schedules must process."""
 
 
 def _by_index(text: str) -> PerDatabase:
-    """A statement about ends to report. SQLite is given the index: where it has no statistics of it, it prefers that of all ended runs."""
+    """A statement about unreported ends. On SQLite it names the index: without statistics, SQLite prefers the index of all ended runs."""
     return PerDatabase(
         text, for_sqlite(text.replace("FROM runs WHERE", "FROM runs INDEXED BY runs_end_unhandled WHERE"))
     )
@@ -48,7 +48,7 @@ UNREPORTED_TOTALS = _by_index(f"""
 
 
 class UnreportedEnd(Struct, frozen=True):
-    """How a run ended."""
+    """The end of a run."""
 
     id: str
     workflow: str
@@ -61,13 +61,13 @@ class UnreportedEnd(Struct, frozen=True):
 
 
 class UnreportedEnds:
-    """Takes the marks, in transactions of a `Transactor`."""
+    """Takes unreported ends, in transactions of a `Transactor`."""
 
     def __init__(self, transactor: Transactor) -> None:
         self._transactor = transactor
 
     def take(self, now: int, limit: int) -> list[UnreportedEnd]:
-        """Up to so many ends that no process was notified of, first ones first. No other worker gets them."""
+        """Take up to so many unreported ends, oldest first. No other worker gets them."""
         if not self._transactor.read(_ANY):
             return []
 
