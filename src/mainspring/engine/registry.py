@@ -195,9 +195,9 @@ def make(
         _check_within(fn, title, isolation, database)
     if isolation is not None and isolation not in ISOLATION:
         raise InvalidInput(f"{title!r}: isolation is one of {', '.join(ISOLATION)}, not {isolation!r}")
-    if database is not None and inspect.iscoroutinefunction(fn) and not database.is_postgres:
+    if database is not None and inspect.iscoroutinefunction(fn) and not database.can_be_awaited:
         raise InvalidInput(
-            f"{title!r} is `async def`, which works with the URL of a PostgreSQL; in {database!r} write it as `def` and call it "
+            f"{title!r} is `async def`, which works with the URL of a PostgreSQL or an AsyncEngine; in {database!r} write it as `def` and call it "
             f"with `await {title}.aio(…)`"
         )
     source = source_of(fn)

@@ -282,7 +282,7 @@ class Scope(Hooks):
         The annotation of its first parameter decides what the library passes: `Tx`, `sqlite3.Connection`, `psycopg.Connection` (or
         `AsyncConnection`, for `async def`), or a SQLAlchemy `Connection` or `Session`. Runs that it starts, schedules or cancels are
         part of the transaction. `isolation` is "read committed", "repeatable read" or "serializable". `database` is the database of
-        your tables, if that is not the app's: a URL, or a SQLAlchemy engine.
+        your tables, if that is not the app's: a URL, or a SQLAlchemy engine (an AsyncEngine for `async def`).
 
         `within` is for code that manages connections itself, such as an ORM: a function that returns a context manager. It opens a
         transaction on a connection to the app's database, yields that connection, and commits at the end, or rolls back after an

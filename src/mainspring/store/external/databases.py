@@ -14,7 +14,7 @@ from mainspring.store.external.tx import Tx, Wants
 from mainspring.store.sql.dialect import PlainDialect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Awaitable, Callable, Generator
 
     from mainspring.store.external.tx import Cursor
     from mainspring.store.sqlite.borrowed import BorrowedConnection
@@ -52,6 +52,14 @@ class Place(Protocol):
 
     def transact(self, work: Callable[[ElsewhereSession], T], wants: Wants, isolation: str | None) -> T: ...
     def close(self) -> None: ...
+
+
+class AwaitedPlace(Protocol):
+    """The same where connections are awaited."""
+
+    async def atransact(
+        self, work: Callable[[AwaitedSession], Awaitable[T]], wants: Wants, isolation: str | None
+    ) -> T: ...
 
 
 def _is_busy(error: BaseException | None) -> bool:
@@ -164,6 +172,37 @@ class _AlchemySession:
         self._wrapped.flush()
         if self._db.dialect.name == "sqlite":
             require_open(self._db)
+
+
+class _AwaitedAlchemySession:
+    awaited: Literal[True] = True
+
+    def __init__(self, connection: Any) -> None:
+        self.on_postgres: bool = connection.dialect.name == "postgresql"
+        self._wrapped = sqlalchemy.Wrapped(connection)
+        self.executor: AsyncExecutor = sqlalchemy.AlchemyAsyncExecutor(connection, PlainDialect(), lambda _: None)
+
+    def give(self, wants: Wants) -> Any:
+        if wants.of_sqlalchemy:
+            return self._wrapped.give(wants)
+        raise InTransaction(
+            f"a transaction on an AsyncEngine has no {wants.value}; annotate its first parameter with AsyncSession or AsyncConnection"
+        )
+
+    async def flush_async(self) -> None:
+        await self._wrapped.flush_async()
+
+
+class AwaitedAlchemyPlace:
+    """The database of an AsyncEngine, for functions that are awaited."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = UsersEngine(engine)
+
+    async def atransact(self, work: Callable[[AwaitedSession], Awaitable[T]], wants: Wants, isolation: str | None) -> T:
+        del wants
+        async with self._engine.begun_async(isolation) as connection:
+            return await work(_AwaitedAlchemySession(connection))
 
 
 class AlchemyPlace:

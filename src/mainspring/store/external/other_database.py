@@ -31,9 +31,8 @@ from mainspring.store.transaction import run_script, run_script_async
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Sequence
 
-    from mainspring.store.external.databases import AwaitedSession, ElsewhereSession, Place
+    from mainspring.store.external.databases import AwaitedPlace, AwaitedSession, ElsewhereSession, Place
     from mainspring.store.external.sessions import Session, Transactions
-    from mainspring.store.postgres.other_database import PostgresPlace
     from mainspring.store.transaction import Script
 
 T = TypeVar("T")
@@ -72,8 +71,6 @@ class Elsewhere:
         self._recorded: deque[Key] = deque()
         if isinstance(database, str):
             _check_url(database)
-        elif type(database).__module__.startswith("sqlalchemy.ext.asyncio"):
-            raise InvalidInput("database= takes an engine that blocks, made with create_engine, or a URL")
         elif not hasattr(database, "dialect") or not hasattr(database, "connect"):
             raise InvalidInput(f"database= takes a URL or a SQLAlchemy engine, not {database!r}")
 
@@ -81,9 +78,13 @@ class Elsewhere:
         return shown(self.database) if isinstance(self.database, str) else str(self.database.url)
 
     @property
-    def is_postgres(self) -> bool:
-        """Whether a connection to it can be awaited."""
-        return isinstance(self.database, str) and urlsplit(self.database).scheme != "sqlite"
+    def can_be_awaited(self) -> bool:
+        """Whether `async def` functions can make transactions in it."""
+        return self._is_async_engine or (isinstance(self.database, str) and urlsplit(self.database).scheme != "sqlite")
+
+    @property
+    def _is_async_engine(self) -> bool:
+        return hasattr(self.database, "sync_engine")
 
     def transact(self, work: Callable[[ElsewhereSession], T], wants: Wants, isolation: str | None) -> T:
         """A transaction without a record."""
@@ -206,7 +207,11 @@ class Elsewhere:
                 self._place = _place(self.database)
             return self._place
 
-    def _awaiting(self) -> PostgresPlace:
+    def _awaiting(self) -> AwaitedPlace:
+        if self._is_async_engine:
+            from mainspring.store.external.databases import AwaitedAlchemyPlace  # noqa: PLC0415  (only where it is used)
+
+            return AwaitedAlchemyPlace(self.database)
         from mainspring.store.postgres.other_database import PostgresPlace  # noqa: PLC0415  (only the driver in use is loaded)
 
         place = self._at()
@@ -237,6 +242,11 @@ def _check_url(url: str) -> None:
 
 
 def _place(database: Any) -> Place:
+    if hasattr(database, "sync_engine"):
+        # Its connections belong to a loop. What blocks, such as looking for what an earlier attempt left, connects to the same database.
+        from mainspring.store.external.engines import UsersEngine  # noqa: PLC0415  (only where it is used)
+
+        database = UsersEngine(database)()
     if not isinstance(database, str):
         from mainspring.store.external.databases import AlchemyPlace  # noqa: PLC0415  (only where it is used)
 
