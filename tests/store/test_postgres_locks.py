@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -518,3 +519,34 @@ def count(monkeypatch: pytest.MonkeyPatch, of: type, name: str, trips: list[str]
         return plain(*args, **kwargs)
 
     monkeypatch.setattr(of, name, counted)
+
+
+# -- transactions of users' functions in a frozen process ----------------------------------------------------------------
+_STANDS_STILL = """
+  SELECT count(*) FROM pg_stat_activity
+  WHERE application_name LIKE 'mainspring %' AND state = 'idle in transaction' AND state_change < clock_timestamp() - interval '1 s'
+"""
+
+
+def test_transactions_that_stand_still_in_a_worker_that_is_declared_dead_end_with_it(postgres_url: str) -> None:
+    """The next owner of its runs waits for the rows that a function of the user's has locked there. Other processes' transactions go on."""
+    store = PostgresStore(postgres_url, lease=1)
+    store.open()
+    with (
+        closing(store),
+        closing(psycopg.connect(postgres_url, application_name="mainspring host-1")) as frozen,
+        closing(psycopg.connect(postgres_url, application_name="mainspring host-12")) as alive,
+        closing(psycopg.connect(postgres_url, autocommit=True)) as watcher,
+    ):
+        watcher.execute("CREATE TABLE accounts AS SELECT 1 AS id")
+        frozen.execute("UPDATE accounts SET id = 2")
+        alive.execute("SELECT 1")
+        while watcher.execute(_STANDS_STILL).fetchall() != [(2,)]:
+            time.sleep(0.01)
+        store.register(worker("other-1-x"))
+        store.retire("other-1-x", NOW, None)
+        store.retire("host-1-abcd1234", NOW, None)
+        watcher.execute("UPDATE accounts SET id = 3")
+        with pytest.raises(psycopg.OperationalError):
+            frozen.commit()
+        alive.commit()

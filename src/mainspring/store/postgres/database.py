@@ -68,6 +68,11 @@ BAD_DATA = (
 """A value is refused, by the driver or by the database, and would be refused again."""
 
 
+def application_name(process: str) -> str:
+    """The name of the sessions of a process, `HOST-PID`."""
+    return f"mainspring {process}"[:_LONGEST_NAME]
+
+
 def describe(url: str) -> str:
     """The URL without its password, for messages."""
     try:
@@ -119,7 +124,7 @@ class Database:
             given = conninfo_to_dict(url)
         except psycopg.ProgrammingError as error:
             raise InvalidInput(f"{self.where} cannot be read as a PostgreSQL URL: {error}") from error
-        name = {"application_name": f"mainspring {socket.gethostname()}-{os.getpid()}"[:_LONGEST_NAME]}
+        name = {"application_name": application_name(f"{socket.gethostname()}-{os.getpid()}")}
         self._conninfo = make_conninfo(
             "", **(_DEFAULTS | name | {name: str(value) for name, value in given.items() if value is not None})
         )

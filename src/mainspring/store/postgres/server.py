@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from mainspring.store.postgres.database import application_name
 from mainspring.store.protocol import DeadRows, ServerState, Snapshot
 
 if TYPE_CHECKING:
@@ -47,6 +48,24 @@ def state(transactor: Transactor, schema: str) -> ServerState:
         snapshot=Snapshot(*held[0]) if held else None,
         dead_rows=[DeadRows(*row) for row in dead],
     )
+
+
+_END_IDLE = """
+  SELECT count(*) FROM (
+    SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE datname = current_database() AND usename = current_user AND application_name = :name
+      AND state IN ('idle in transaction', 'idle in transaction (aborted)') AND state_change < clock_timestamp() - make_interval(secs => :seconds)) AS ended
+"""
+
+
+def end_idle_transactions(transactor: Transactor, process: str, seconds: float) -> int:
+    """End the sessions of a process, `HOST-PID`, that have stood still in a transaction for so long; how many.
+
+    For a process that is frozen, or whose machine is gone: others wait for the rows that a user's function has locked there, the next owner
+    of its run first of all.
+    """
+    found: int = transactor.execute(_END_IDLE, name=application_name(process), seconds=seconds)[0][0]
+    return found
 
 
 _BLOCKING = b"""

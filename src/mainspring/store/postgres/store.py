@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from mainspring.model.clock import SystemClock
@@ -27,7 +28,7 @@ from mainspring.store.verbs.schedules import Schedules
 from mainspring.store.verbs.tick_lists import POSTGRES_EACH, POSTGRES_SPANS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from mainspring.model.runs import Worker
     from mainspring.store.changes import Notice, Signal
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from mainspring.store.sql.dialect import Sql
     from mainspring.store.verbs.oddities import Oddity
     from mainspring.store.writes import Op, Result
+
+log = logging.getLogger("mainspring.store")
 
 _CLOCK_LOOKS = 5
 _SIZE = """
@@ -59,6 +62,7 @@ class PostgresStore(SqlStore):
     ) -> None:
         self.url = url
         self.at_once = None
+        self._lease = lease
         self._sql = Dialect(schema, notify=notify)
         self._db = Database(url, prepare=prepare, lease=lease, connections=connections)
         origin = IdMaker(SystemClock()).new()[-10:]
@@ -144,6 +148,14 @@ class PostgresStore(SqlStore):
     def register(self, worker: Worker) -> None:
         self._applier.here.add(worker.id)
         super().register(worker)
+
+    def retire(self, worker: str, now: int, max_recoveries: int | None, limits: Mapping[str, int] | None = None) -> int:
+        freed = super().retire(worker, now, max_recoveries, limits)
+        if worker not in self._applier.here:
+            process = worker.rpartition("-")[0]
+            if ended := server.end_idle_transactions(self._transactor, process, self._lease):
+                log.warning("ended %d transactions of worker %s that stood still", ended, worker)
+        return freed
 
     def claim(self, request: ClaimRequest) -> Claimed:
         return self._claims.claim(request)
