@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from mainspring.errors import InvalidInput
 from mainspring.model.clock import to_datetime
 from mainspring.model.schedules import TickOutcome
-from mainspring.services.definition_watch import CHANGES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,6 +66,8 @@ EVENTS: tuple[str, ...] = tuple(
     for names in (RunEventName, ScheduleEventName, QueueEventName, WorkerEventName)
     for name in names.__args__  # type: ignore[attr-defined]
 )
+_CHANGES = ("created", "changed", "paused", "resumed", "deleted")
+"""What may happen to a queue or a schedule."""
 _CHANGED = {"queue", "schedule"}
 _OF_TICKS = {
     TickOutcome.FIRED: "schedule.fired",
@@ -161,7 +162,7 @@ class Listeners:
             raise InvalidInput(f"app.on takes a function that is given the event, not {fn!r}")
         self._all.setdefault(name, []).append(fn)
         noun, _, what = name.partition(".")
-        if what in {*CHANGES, "*", ""}:
+        if what in {*_CHANGES, "*", ""}:
             self.changes |= {noun} & _CHANGED if what else _CHANGED
 
     def __bool__(self) -> bool:
