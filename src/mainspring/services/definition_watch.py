@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from mainspring.store.protocol import Store
     from mainspring.store.schedules import Revision
 
-CHANGES = ("created", "changed", "paused", "resumed", "deleted")
-"""The changes of a queue or a schedule that are reported."""
 _MANY = 1_000
 _PAUSE = 1.0
 """Seconds between two comparisons of many schedules, which take long."""
