@@ -1,4 +1,4 @@
-"""A warning for code that keeps the worker's event loop from everything else: `time.sleep`, or a long computation, in a coroutine."""
+"""A warning for code that blocks the worker's event loop: `time.sleep` or a long computation in a coroutine."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ log = logging.getLogger("mainspring.app")
 
 _NOT_THE_USERS = (sysconfig.get_path("stdlib"), str(Path(__file__).parents[1]), "<frozen")
 _LOOPS = {"_run_once", "run_forever", "run_until_complete"}
-"""Functions of asyncio in which the loop itself runs: outside of them is the code that started it."""
+"""Functions of asyncio that run the loop: the frames outside of them belong to the code that started the loop."""
 
 
 class LoopWatch:
-    """Asked now and then, on a thread of its own, it finds the line that the loop has not left since it was asked before."""
+    """Finds, from another thread, the line of the user's code at which the loop has been blocked since the last look."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, thread: int) -> None:
         self._loop = loop
@@ -44,7 +44,7 @@ class LoopWatch:
         self._answered = True
 
     def _warn(self) -> None:
-        """Once for each time that the loop stands still."""
+        """Log the line that blocks the loop, once for each time that the loop is blocked."""
         line = _users_line(sys._current_frames().get(self._thread))  # noqa: SLF001  (there is no other way to see another thread)
         if line is not None and not self._reported:
             self._reported = True
@@ -56,7 +56,7 @@ class LoopWatch:
 
 
 def _users_line(frame: FrameType | None) -> str | None:
-    """The innermost line that is neither Python's nor the library's."""
+    """Return the innermost line that belongs neither to Python nor to the library."""
     while frame is not None and frame.f_code.co_name not in _LOOPS:
         file = frame.f_code.co_filename
         if "site-packages" in file or not file.startswith(_NOT_THE_USERS):

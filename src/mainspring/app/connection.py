@@ -1,4 +1,4 @@
-"""A live connection to the database: the store, its committer, and what this process waits for there."""
+"""A live connection to the database: the store, its committer, and the waits of this process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MEASURED_EVERY = 30.0
 
 
 class ClockKeeper:
-    """Measures the database's clock again, now and then and whenever the time is in doubt, on a thread of its own."""
+    """Measures the database's clock periodically, and whenever its time is in doubt, on a thread of its own."""
 
     def __init__(self, clock: SystemClock) -> None:
         self._clock = clock
@@ -59,12 +59,12 @@ class ClockKeeper:
                 if pause == _MEASURED_EVERY:
                     log.warning("the clock of the database cannot be read, trying again every second: %s", error)
                 pause = 1.0
-                time.sleep(0.1)  # it stays in doubt
+                time.sleep(0.1)  # the time stays in doubt until the next measurement
             self._wake.clear()
 
 
 class Connection:
-    """What an app has while it is connected. Made on first use, closed with the app."""
+    """An app's connection to the database. Opened on first use, closed with the app."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Connection:
         self.store.listen(self.notify)
 
     def on_signal(self, notify: Callable[[Signal], None]) -> None:
-        """Also call `notify` with what commits may have changed, on whatever thread learns of it."""
+        """Also call `notify` with what a commit may have changed, on any thread."""
         self._listeners.append(notify)
 
     def off_signal(self, notify: Callable[[Signal], None]) -> None:
@@ -106,7 +106,7 @@ class Connection:
             self._listeners.remove(notify)
 
     def notify(self, signal: Signal) -> None:
-        """Tell what waits in this process what a commit may have changed, on whatever thread."""
+        """Notify the waits of this process of what a commit may have changed. Thread-safe."""
         for notify in list(self._listeners):
             notify(signal)
         if signal.ended is None or signal.ended:
@@ -114,7 +114,9 @@ class Connection:
         self.subscriptions.notify(signal)
 
     async def ending(self, run_id: str, timeout: Duration | None, *, look_first: bool = True) -> Ending | None:
-        """Wait for a run to end: how it did, or None if there is no such run. `look_first`: it may have ended before."""
+        """Wait for a run to end. Return its ending, or None if there is no such run. `look_first`: the run may have
+        ended already.
+        """
         with Awaited(self.endings, self.clock, run_id, timeout) as ended:
             if look_first:
                 found = await self._lookups.at(run_id)

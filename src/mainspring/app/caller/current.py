@@ -1,4 +1,4 @@
-"""The one place that looks where code is called from."""
+"""Finds out where code is called from: outside, in a run, in a step or in a transaction. No other module looks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Home(Protocol):
 
 
 class FunctionCaller(Protocol):
-    """What the call of a function asks of the place it is called from."""
+    """What a function needs of the place from which it is called."""
 
     def call(
         self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options
@@ -50,7 +50,7 @@ class FunctionCaller(Protocol):
 
 
 def current_caller(runtime: Runtime) -> Caller:
-    """The caller of a verb of an app or client."""
+    """Return the caller of a verb of an app or client."""
     return _caller(runtime, current.get())
 
 
@@ -60,7 +60,7 @@ def _caller(runtime: Runtime, where: Any) -> Caller:
 
 
 def caller_of_function(home: Home) -> FunctionCaller:
-    """The caller of an app's function: inside a run it acts for the process that executes the run."""
+    """Return the caller of an app's function. Inside a run it acts for the process that executes the run."""
     where = current.get()
     if where is None:
         if not home._is_part_of_app:  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  (the other half)
@@ -70,7 +70,9 @@ def caller_of_function(home: Home) -> FunctionCaller:
 
 
 class WithoutApp:
-    """The caller of a function of a blueprint that no app includes: a step is a plain function, the rest is an error."""
+    """The caller of a function of a blueprint that no app includes: a step is a plain function, every other function an
+    error.
+    """
 
     __slots__ = ("_home",)
 
@@ -92,7 +94,7 @@ class WithoutApp:
 
 
 def runtime_here(home: Home) -> Runtime:
-    """Inside a run the runtime of the process that executes it; otherwise an app's own."""
+    """Return the runtime of the process that executes the current run; outside of runs the app's own runtime."""
     where = current.get()
     if where is None:
         return home._runtime  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
@@ -100,7 +102,7 @@ def runtime_here(home: Home) -> Runtime:
 
 
 def current_branch(verb: str) -> Branch:
-    """The branch of a workflow that a verb of `run` is called in, or an error that says that it belongs in one."""
+    """Return the branch of a workflow in which a verb of `run` is called. Raise an error outside of workflows."""
     where = here()
     if isinstance(where, StepScope):
         raise NotInRun(f"run.{verb} belongs in a workflow; inside a step nothing is recorded by itself")

@@ -1,4 +1,4 @@
-"""Verbs in the body of a workflow: each is an operation of its run, recorded once, and replayed after a crash."""
+"""Verbs in the body of a workflow: each is an operation of the run, recorded once and replayed after a crash."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class InRun:
     def _operation(
         self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options
     ) -> tuple[str, Flow]:
-        """The call as an operation, with its position."""
+        """Return the call as an operation, with its position."""
         branch = self._branch
         ex = branch.execution
         known = self.runtime.registry.known(function)
@@ -172,7 +172,9 @@ class InRun:
         return await self._perform(self._result(run_id, codec, until, together=False))
 
     async def _codecs(self, ids: Sequence[str]) -> list[ValueCodec]:
-        """How the results of runs are decoded. Which function each belongs to is recorded: the run may be deleted one day."""
+        """Return the codecs of the runs' results. The function of each run is recorded, because the run may be deleted
+        later.
+        """
         if self.runtime.has_no_code:
             return [self.runtime.result_codec(None) for _ in ids]
 
@@ -251,7 +253,7 @@ class InRun:
         return self._read_at(self._branch.take_position(), label, kind, question)
 
     def _read_at(self, position: str, label: str, kind: Any, question: Callable[[Store], R]) -> Coroutine[Any, Any, R]:
-        """A question as a step: it is asked again if nothing was recorded."""
+        """Read from the store as a step: the read is executed again if no outcome was recorded."""
         runtime, ex = self.runtime, self._branch.execution
 
         async def step() -> R:
@@ -274,7 +276,7 @@ class InRun:
         return self._change_at(position, label, kind, lambda inside: work(inside, origin))
 
     def _change_at(self, position: str, label: str, kind: Any, work: Callable[[Inside], R]) -> Coroutine[Any, Any, R]:
-        """Do `work` in the transaction that records it."""
+        """Do `work` in the transaction that records its outcome."""
         ex = self._branch.execution
         call = TransactionCall.of_own(label, work, value_codec(kind, f"the answer of {label}"))
         return drive(ex, transaction(ex, position, call))
@@ -330,7 +332,7 @@ class InRun:
         return self.change(label, dict[str, bool], lambda store, _: dict(RunActions(store, clock).cancel(ids, reason)))
 
     def terminate(self, ids: Sequence[str], reason: str | None) -> Coroutine[Any, Any, dict[str, bool]]:
-        """A run that ends itself, or one that it descends from, cannot record that: it does so last."""
+        """Terminate runs. A run cannot record that it ended itself or its ancestor, so these are terminated last."""
         ex, clock = self._branch.execution, self.runtime.clock
         found = list(dict.fromkeys(ids))
 
@@ -353,7 +355,7 @@ def _kin_last(store: Store, ex: Execution, found: Found) -> Found:
 
 
 class _Batches:
-    """Operations of a run that belong together: the first has the position of the call, the others one below it."""
+    """Operations that one call makes: the first has the position of the call, the others have positions below it."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Verbs inside a step: they act at once, and what they start and send has ids that are the same in every attempt."""
+"""Verbs inside a step: they act at once. The runs and messages have ids that are the same in every attempt."""
 
 from __future__ import annotations
 
@@ -52,20 +52,20 @@ class InStep(Outside):
 
     @ours
     async def _publish(self, table: Table, key: str, value: str | None) -> None:
-        """It is published at once, and again when the step is retried."""
+        """Publish an entry at once. A retry of the step publishes it again."""
         ex = self._scope_of_step.execution
         entries = [entry_of(self._scope_of_step, table, key, value)]
         await ex.engine.committer.commit(Send(ex.id, list(entries), ex.engine.worker_id, ex.epoch))
 
 
 def sign(step: StepScope, posts: list[Post]) -> None:
-    """Say who sends messages. Their keys are the same in every attempt, so that each is sent once."""
+    """Set the sender and the keys of messages. The keys are the same in every attempt, so each message is sent once."""
     for post in posts:
         post.sender = step.execution.id
         post.key = post.key or step.next_key()
 
 
 def entry_of(step: StepScope, table: Table, key: str, value: str | None) -> Entry:
-    """What a step publishes, as it is stored."""
+    """Return an entry that a step publishes, as stored."""
     ex = step.execution
     return Entry(table, ex.id, key, value, ex.engine.clock.now(), step.position)

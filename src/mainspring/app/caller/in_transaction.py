@@ -1,8 +1,8 @@
-"""Verbs inside an open transaction: what they start, send, cancel and change is there when, and only if, it commits. `app.joined`
-opens such a block around a transaction of the user's.
+"""Verbs inside an open transaction: what they start, send, cancel and change takes effect only if the transaction
+commits. `app.joined` opens such a block around a transaction of the user's.
 
-On a blocking connection a verb does its work without ever waiting for the loop, so that `block` executes it right here. On an
-awaited one it awaits the connection.
+On a blocking connection a verb never waits for the loop, so `block` executes it on the calling thread. On an async
+connection the verb awaits the connection.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ T = TypeVar("T")
 
 
 class InTransaction:
-    """An open transaction: the library's own, or one that a user opened and that is joined."""
+    """An open transaction: the library's own, or a transaction of the user's that was joined."""
 
     __slots__ = ("_scope", "runtime")
 
@@ -79,7 +79,7 @@ class InTransaction:
         return None
 
     def refuse_coroutine(self, instead: str) -> None:
-        """Whether a coroutine can be awaited here is for the transaction's function to know."""
+        """Refuse nothing: the transaction's function knows whether it can await a coroutine."""
 
     def block(self, work: Coroutine[Any, Any, R]) -> R:
         if self._scope.is_async:
@@ -113,12 +113,14 @@ class InTransaction:
         return Outside(self.runtime).call_blocking(function, args, kwargs, options)
 
     def _nested(self, call: TransactionCall) -> Any:
-        """A transaction inside another one is part of it; if it fails, only what it did itself is undone."""
+        """Execute a transaction inside another one, as a part of it. If the inner one fails, only its own work is
+        rolled back.
+        """
         scope = self._scope
         session: Any = _open(scope, call)
         _refuse_other_colour(scope, call)
         executor: Any = scope.elsewhere.executor if scope.elsewhere is not None else scope.joined.executor
-        session.flush()  # what was done before is not undone with it
+        session.flush()  # rolling back the nested one keeps what was done before
         with _deferred_together(scope.deferred), nested(executor):
             value = call.made(session)
             session.flush()
@@ -219,7 +221,7 @@ class InTransaction:
     # -- the store -----------------------------------------------------------------------------------------------------
     @ours
     async def read(self, label: str, kind: Any, question: Callable[[Store], R]) -> R:
-        """Asks beside the transaction: what that has done is not seen."""
+        """Read from the store outside of the transaction, whose uncommitted changes are not seen."""
         del label, kind
         store = self.runtime.connection().store
         return await self._beside(question, store) if self._scope.is_async else question(store)
@@ -270,7 +272,7 @@ class InTransaction:
     # -- the transaction -----------------------------------------------------------------------------------------------
     @ours
     async def _within(self, work: Callable[[Inside], R]) -> R:
-        """Do something with what there is of the store inside the transaction."""
+        """Do `work` with the part of the store that is available inside the transaction."""
         scope = self._scope
         _refuse_over(scope)
         if scope.elsewhere is not None:
@@ -281,17 +283,17 @@ class InTransaction:
         return await scope.joined.within_async(work) if scope.joined.is_async else scope.joined.within(work)
 
     async def _join(self, work: Callable[[Transaction], Script[T]]) -> T:
-        """At once on a blocking connection, awaited on another one."""
+        """Execute `work` in the transaction: at once on a blocking connection, awaited on an async one."""
         _refuse_over(self._scope)
         return await self._scope.joined.run_async(work, self.runtime.clock.now())
 
     async def _endings(self, ids: Iterable[str]) -> dict[str, Ending | None]:
-        """Which runs there are in the app's own database, for a transaction in another one."""
+        """Return the endings of runs in the app's own database, for a transaction in another database."""
         endings, wanted = self.runtime.connection().store.endings, list(ids)
         return await self._beside(endings, wanted) if self._scope.is_async else endings(wanted)
 
     def _sealed(self, ops: list[W]) -> list[W]:
-        """Writes as they are stored."""
+        """Return writes as they are stored: sealed if the app has a payload codec."""
         payloads = self.runtime.connection().store.transactions.payloads
         if payloads is None:
             return ops
@@ -300,7 +302,7 @@ class InTransaction:
         return [Sealer(payloads).op(op) for op in ops]
 
     async def _beside(self, work: Callable[..., R], *args: Any) -> R:
-        """Do something blocking on a thread, with civil time standing still meanwhile."""
+        """Do blocking work on a thread. Civil time does not pass until the work is done."""
         self.runtime.clock.busy()
         try:
             return await on_thread(work, *args)
@@ -308,7 +310,9 @@ class InTransaction:
             self.runtime.clock.idle()
 
     def _deferred(self) -> Deferred | None:
-        """What a transaction in another database wants to happen here. Only for one that a run records it is certain to happen."""
+        """Return the writes that a transaction in another database defers to the app's own. They are only safe if a run
+        records it.
+        """
         scope = self._scope
         _refuse_over(scope)
         if scope.elsewhere is not None and not scope.recorded:
@@ -331,7 +335,7 @@ def _refuse_over(scope: TransactionScope) -> None:
 
 @contextlib.contextmanager
 def _deferred_together(deferred: Deferred | None) -> Generator[None]:
-    """What a nested transaction defers is forgotten if it fails."""
+    """Forget the writes that a nested transaction deferred if that transaction fails."""
     mark = deferred.mark() if deferred is not None else None
     try:
         yield
@@ -342,7 +346,7 @@ def _deferred_together(deferred: Deferred | None) -> Generator[None]:
 
 
 def _open(scope: TransactionScope, call: TransactionCall) -> Session | ElsewhereSession | AwaitedSession:
-    """The open transaction that a call inside it becomes part of."""
+    """Return the open transaction that a call inside it becomes part of."""
     if scope.elsewhere is not None and call.database is not None and scope.database is call.database:
         return scope.elsewhere
     if (scope.elsewhere is not None) or call.database is not None:
@@ -368,7 +372,7 @@ def _refuse_other_colour(scope: TransactionScope, call: TransactionCall) -> None
 
 
 def _refuse_waiting(what: str) -> NoReturn:
-    """Waiting for a run inside a transaction could be waiting for a run that itself waits for the transaction."""
+    """Refuse to wait for a run inside a transaction: the run could itself wait for the transaction."""
     raise InTransactionError(
         f"{what} waits, and a transaction is open here: it would hold up every other writer meanwhile, and could wait for itself. "
         "Start it here, and wait for it after the transaction"
@@ -376,7 +380,7 @@ def _refuse_waiting(what: str) -> NoReturn:
 
 
 class JoinedBlock:
-    """`with app.joined(connection):` or `async with`. What is started inside is there when, and only if, the user commits."""
+    """`with app.joined(connection):` or `async with`. The runs started inside exist only if the user's transaction commits."""
 
     def __init__(self, runtime: Runtime, connection: Any) -> None:
         self._runtime = runtime
@@ -413,7 +417,7 @@ class JoinedBlock:
 
 
 def _step_here() -> StepScope | None:
-    """The step that the block stands in, if any. In a workflow's body, and in a transaction, it has no place."""
+    """Return the step in which the block is entered, if any. In a workflow's body and in a transaction it is an error."""
     where = current.get()
     if where is None or isinstance(where, StepScope):
         return where

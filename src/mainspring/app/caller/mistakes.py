@@ -1,4 +1,4 @@
-"""Mistakes at a call: errors and warnings that spell the line to write instead."""
+"""Mistakes at a call: errors and warnings that name the line to write instead."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def on_running_loop() -> bool:
-    """Whether this thread is executing an event loop right now."""
+    """Whether this thread is running an event loop now."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -28,13 +28,13 @@ def on_running_loop() -> bool:
 
 
 def refuse_blocking_on_loop(instead: str) -> None:
-    """Blocking here would stop everything else that the loop does, and wait for itself for ever."""
+    """Refuse a blocking call on a thread that runs an event loop: it would block the loop and wait for itself for ever."""
     if on_running_loop():
         raise WrongColour(f"this blocks, and here an event loop is running; write `{instead}` instead")
 
 
 def named_after(function: Function, work: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
-    """Give a coroutine the name of the user's function: Python says it of one that was never awaited."""
+    """Give a coroutine the name of the user's function, for Python's warning about a coroutine that was never awaited."""
     work.__qualname__ = function.name  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
     return work
 
@@ -45,7 +45,7 @@ _LIBRARY = "mainspring."
 
 
 def warn_if_a_run_is_lost(runtime: Runtime, function: Function) -> None:
-    """Threads that a workflow starts do not inherit its run: a step on them is a plain call, and nothing records it."""
+    """Warn of a step called on a thread that a workflow started: threads do not inherit the run, so nothing is recorded."""
     thread = threading.current_thread()
     if thread is threading.main_thread() or not runtime.executing:
         return
@@ -67,7 +67,7 @@ def warn_if_a_run_is_lost(runtime: Runtime, function: Function) -> None:
 
 
 def _line_that_waits_for_threads() -> str | None:
-    """The line of a `def` workflow that is waiting for other threads at this moment, by code of its own."""
+    """Return the line of a `def` workflow that is waiting for other threads now."""
     running = {thread.ident for thread in threading.enumerate() if thread.name.startswith("mainspring-run")}
     for thread, frame in sys._current_frames().items():  # noqa: SLF001  (there is no other way to see another thread)
         line = _line_that_waits(frame) if thread in running else None

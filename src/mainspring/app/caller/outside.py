@@ -56,7 +56,7 @@ _PAGE = 100
 
 
 class Outside:
-    """Plain code. A step works in the same way, except that what it starts and sends has ids of the step's own."""
+    """Plain code outside of runs. A step works in the same way, but the runs and messages it sends have ids of the step."""
 
     __slots__ = ("runtime",)
 
@@ -77,12 +77,12 @@ class Outside:
         return None
 
     def _next_id(self, *, detached: bool) -> str | None:
-        """The id of the next run that is started here, if it is not left to chance."""
+        """The id of the next run that is started here, or None for a random one."""
         del detached
         return None
 
     def _sign(self, posts: list[Post]) -> None:
-        """Say who sends messages."""
+        """Set the sender of messages."""
 
     # -- colours -------------------------------------------------------------------------------------------------------
     @property
@@ -90,7 +90,7 @@ class Outside:
         return None
 
     def refuse_coroutine(self, instead: str) -> None:
-        """Plain code may await."""
+        """Refuse nothing: plain code may await."""
 
     def block(self, work: Coroutine[Any, Any, R]) -> R:
         return self.runtime.block(work)
@@ -126,11 +126,11 @@ class Outside:
 
     @ours
     async def _call_workflow(self, call: Invocation) -> Any:
-        """Start a run and wait for its result. Giving up waiting does not cancel the run."""
+        """Start a run and wait for its result. Cancelling the wait does not cancel the run."""
         connection = await self.runtime.connected()
         (started,) = await self._start([call], [call.encode()])
         engine = self.runtime.engine
-        # A run that was begun on this very loop a moment ago has not ended: there is no need to look whether it has.
+        # A run that was begun on this loop a moment ago cannot have ended, so the lookup is skipped.
         fresh = (
             started.created
             and engine is not None
@@ -142,7 +142,7 @@ class Outside:
 
     # -- transactions --------------------------------------------------------------------------------------------------
     def _transact(self, call: TransactionCall) -> Any:
-        """Make a transaction that no run records."""
+        """Execute a transaction that no run records."""
         locks: list[tuple[Sql, Values]] = []
 
         def work(session: Session | ElsewhereSession) -> Any:
@@ -163,7 +163,7 @@ class Outside:
                 time.sleep(pause(failed, self.runtime.ids.new()))
 
     def _make(self, call: TransactionCall, work: Callable[[Session | ElsewhereSession], R]) -> R:
-        """Open a transaction where it belongs, do `work` in it, and commit it."""
+        """Open a transaction in the database it belongs to, do `work` in it, and commit it."""
         if call.database is not None:
             return call.database.transact(work, call.wants, call.isolation)
         transactions = self.runtime.connection().store.transactions
@@ -173,7 +173,7 @@ class Outside:
 
     @ours
     async def _transact_async(self, call: TransactionCall) -> Any:
-        """The same for an `async def` one."""
+        """Execute an `async def` transaction that no run records."""
         connection = await self.runtime.connected()
 
         locks: list[tuple[Sql, Values]] = []
@@ -242,7 +242,7 @@ class Outside:
         return value_of(run_id, codec, ending)
 
     async def _codec_of(self, connection: Connection, run_id: str) -> ValueCodec:
-        """How the result of a run is decoded: as its function says, if this app has it."""
+        """Return the codec of a run's result: that of its function, if this app has the function."""
         run = None
         if not self.runtime.has_no_code:
             run = await self.runtime.in_thread(connection.store.run, run_id)
@@ -310,7 +310,7 @@ class Outside:
             offset += len(entries)
 
     async def _next_entries(self, run_id: str, key: str, offset: int, timeout: Duration | None) -> Sequence[Spoken]:
-        """A page of a stream, as soon as there is one; nothing when the run has ended."""
+        """Return the next page of a stream as soon as it has entries; an empty page when the run has ended."""
         connection = await self.runtime.connected()
         with Subscription(connection.subscriptions, connection.clock, run_id, timeout) as subscription:
             while True:
@@ -410,14 +410,14 @@ class Outside:
 
 
 def encoded(runtime: Runtime, calls: Sequence[Invocation]) -> list[str]:
-    """The arguments of calls as stored. What is wrong with any of them is an error now."""
+    """Return the arguments of calls as stored. Raise an error if any of them is wrong."""
     for call in calls:
         call.check_app(runtime)
     return [call.encode() for call in calls]
 
 
 def all_started(runs: Sequence[NewRun], answers: Sequence[Started | BaseException]) -> list[StartedRun]:
-    """What the store made of starts. The first that it refused is an error, after all of them were looked at."""
+    """Return the started runs. If the store refused any, raise the error of the first after looking at all of them."""
     found: list[StartedRun] = []
     failure: BaseException | None = None
     for run, answer in zip(runs, answers, strict=True):
@@ -451,7 +451,7 @@ def together(
     store: Store | Inside,
     origin: str | None,
 ) -> dict[str, str]:
-    """Make the parts of a change in one commit."""
+    """Apply the parts of a change in one commit."""
     answers: dict[str, str] = {}
     for part in parts:
         answers |= part(enter(store, origin))
@@ -459,11 +459,11 @@ def together(
 
 
 def others_than(ex: Execution | None, ids: Sequence[str]) -> list[str]:
-    """The runs without the step or transaction itself that is a run of its own: cancelling oneself is no cancelling."""
+    """Return the runs without the calling step or transaction, if that is a run of its own: it does not cancel itself."""
     oneself = ex.id if ex is not None and ex.function.kind != "workflow" else None
     return [run_id for run_id in ids if run_id != oneself]
 
 
 def of_all(ids: Sequence[str], work: Coroutine[Any, Any, dict[str, bool]]) -> Coroutine[Any, Any, dict[str, bool]]:
-    """An answer for each of the runs, False for those that `work` leaves out."""
+    """Return an answer for each of the runs: False for those that `work` leaves out."""
     return Mapped(work, lambda done: {run_id: done.get(run_id, False) for run_id in ids})
