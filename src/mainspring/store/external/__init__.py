@@ -1,1 +1,1 @@
-"""Transactions of users: borrowed connections, connections of their own, other databases."""
+"""Users' transactions: on borrowed connections, on users' own connections, and in other databases."""

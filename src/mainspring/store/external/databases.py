@@ -1,4 +1,4 @@
-"""Ways to databases that are not the app's own: a SQLite file, or whatever a SQLAlchemy engine is for."""
+"""Connections to databases other than the app's own: a SQLite file, or any database of a SQLAlchemy engine."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ElsewhereSession(Protocol):
 
 
 class AwaitedSession(Protocol):
-    """The same on a connection that is awaited."""
+    """An open transaction in another database, on an async connection."""
 
     awaited: Literal[True]
     on_postgres: bool
@@ -48,7 +48,7 @@ class AwaitedSession(Protocol):
 
 
 class Place(Protocol):
-    """One way to another database."""
+    """Another database in which transactions can be executed."""
 
     def transact(self, work: Callable[[ElsewhereSession], T], wants: Wants, isolation: str | None) -> T: ...
     def close(self) -> None: ...
@@ -96,7 +96,7 @@ class _SqliteSession:
 
 
 class SqlitePlace:
-    """A SQLite file of the user's. Nothing is changed about how it is kept; writers wait for each other as usual."""
+    """A SQLite file of the user's. Its settings are not changed; writers wait for each other as usual."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -132,11 +132,11 @@ class SqlitePlace:
         try:
             yield connection
         finally:
-            connection.stop_reading()  # closing alone would wait for the last cursor that is still open
+            connection.stop_reading()  # `close` alone would wait for the last open cursor
             connection.close()
 
     def close(self) -> None:
-        """There is nothing that stays open."""
+        """Do nothing: no connection stays open."""
 
 
 # -- SQLAlchemy --------------------------------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ class AwaitedAlchemyPlace:
 
 
 class AlchemyPlace:
-    """Whatever database a SQLAlchemy engine is for."""
+    """Any database that a SQLAlchemy engine connects to."""
 
     def __init__(self, engine: Any) -> None:
         self._engine = UsersEngine(engine)
@@ -217,4 +217,4 @@ class AlchemyPlace:
             return work(_AlchemySession(connection))
 
     def close(self) -> None:
-        """The engine is the user's."""
+        """Do nothing: the engine is the user's."""

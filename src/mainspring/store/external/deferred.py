@@ -1,6 +1,6 @@
-"""What a transaction in another database wants to happen here, kept with its outcome there until it is done here.
+"""Verbs that a transaction in another database calls on the app's own database, stored with its outcome until they are carried out.
 
-Nothing of it is lost: it is committed with the user's rows, and carried out together with the checkpoint of the transaction.
+None of them is lost: they are committed with the user's rows, and carried out together with the checkpoint of the transaction.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Cancel(Struct):
 
 
 class Deferred(Struct):
-    """Verbs that are still to be carried out: first starts, then messages, then cancellations."""
+    """Verbs that are not yet carried out: first starts, then messages, then cancellations."""
 
     starts: list[NewRun] = field(default_factory=list[NewRun])
     posts: list[Post] = field(default_factory=list[Post])
@@ -49,7 +49,7 @@ class Deferred(Struct):
         return msgspec.json.decode(text, type=cls)
 
     def sealed(self, payloads: Payloads) -> Deferred:
-        """The same with its values sealed, as they are stored here."""
+        """The same verbs with sealed values, as they are stored."""
         from mainspring.store.sealing.records import Sealer  # noqa: PLC0415  (only where values are sealed)
 
         sealer = Sealer(payloads)
@@ -61,16 +61,16 @@ class Deferred(Struct):
         )
 
     def mark(self) -> tuple[int, int, int, int]:
-        """How far it has come, to be handed to `back_to`."""
+        """A mark of the present state, for `back_to`."""
         return len(self.starts), len(self.posts), len(self.entries), len(self.cancels)
 
     def back_to(self, mark: tuple[int, int, int, int]) -> None:
-        """Forget what was added since."""
+        """Drop the verbs that were added since a mark."""
         starts, posts, entries, cancels = mark
         del self.starts[starts:], self.posts[posts:], self.entries[entries:], self.cancels[cancels:]
 
     def carry_out(self, tx: Transaction) -> Script[None]:
-        """Do it, as part of an open transaction. The other half has happened: what cannot be done any more is logged."""
+        """Carry out the verbs in an open transaction. The other database has committed, so a verb that fails is logged."""
         if self.starts:
             started = yield from start(tx, [Start(run) for run in self.starts])
             for run, answer in zip(self.starts, started, strict=True):

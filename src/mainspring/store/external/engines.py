@@ -1,4 +1,4 @@
-"""A SQLAlchemy engine of the user's own: the database that it is for, and transactions on its connections."""
+"""A user's own SQLAlchemy engine: the URL of its database, and transactions on its connections."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SSL = {"ssl", "ssl_context", "sslcontext", "direct_tls"}
 
 
 class _Seen(Exception):
-    """Carries the arguments that an engine would have connected with."""
+    """Raised in place of connecting, with the arguments that an engine would have connected with."""
 
     def __init__(self, args: tuple[Any, ...], arguments: Mapping[str, Any]) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class _Seen(Exception):
 
 
 class UsersEngine:
-    """An `Engine` or `AsyncEngine`. Called, it answers with the URL of its database, as the store connects to it."""
+    """An `Engine` or `AsyncEngine`. A call returns the URL of its database, as the store connects to it."""
 
     def __init__(self, engine: Any) -> None:
         if not hasattr(engine, "dialect") or not hasattr(engine, "connect") or not hasattr(engine, "url"):
@@ -50,7 +50,7 @@ class UsersEngine:
         return repr(self.engine)
 
     def serves(self, wants: Wants) -> bool:
-        """Whether functions that want this are given it by the engine: its connections have one colour."""
+        """Whether the engine provides this kind of connection to functions: its connections are all blocking or all async."""
         return wants.of_sqlalchemy and wants.is_awaited is self.is_async
 
     @contextlib.contextmanager
@@ -72,7 +72,7 @@ class UsersEngine:
 
     @contextlib.asynccontextmanager
     async def begun_async(self, isolation: str | None) -> AsyncGenerator[Any]:
-        """The same on an asynchronous engine."""
+        """An async connection with one open transaction, committed at the end of the block, rolled back by an exception."""
         from sqlalchemy.exc import DBAPIError  # noqa: PLC0415
 
         try:
@@ -110,10 +110,10 @@ class _Guard:
 
 
 def _begin(connection: Any) -> _Guard:
-    """See that one transaction is open on an engine's connection, and stays so.
+    """Open one transaction on an engine's connection.
 
-    Python's driver of SQLite begins with the first INSERT, UPDATE or DELETE: a SAVEPOINT before that would be a transaction of its
-    own, and RELEASE its commit. Where an engine asks its driver for AUTOCOMMIT, every statement would be one.
+    Python's driver of SQLite begins a transaction with the first INSERT, UPDATE or DELETE. A SAVEPOINT before that would be a transaction
+    of its own, and RELEASE its commit. If an engine sets AUTOCOMMIT, every statement would be a transaction.
     """
     from sqlalchemy import event  # noqa: PLC0415
 
@@ -134,7 +134,7 @@ def _begin(connection: Any) -> _Guard:
 
 
 def require_open(connection: Any, *_: object) -> None:
-    """`InTransaction` if SQLite has rolled back what was begun: its driver would begin another transaction, or none."""
+    """Raise `InTransaction` if SQLite has rolled back the transaction: its driver would begin another one, or none."""
     if not getattr(connection.connection.driver_connection, "in_transaction", True):
         from mainspring.store.sqlite.borrowed import rolled_back  # noqa: PLC0415  (only the driver in use is loaded)
 
@@ -156,7 +156,7 @@ def _url_of(engine: Any) -> str:
 
 
 def _arguments(engine: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """What an engine connects with: its URL, `connect_args=`, and what listeners to `do_connect` make of them. Nothing is connected."""
+    """The arguments that an engine connects with: its URL, `connect_args=`, changes by listeners to `do_connect`. Opens no connection."""
     from sqlalchemy import event  # noqa: PLC0415
 
     def seen(_dialect: Any, _record: Any, args: Any, arguments: Any) -> None:
@@ -196,7 +196,7 @@ def _sqlite(args: tuple[Any, ...], arguments: Mapping[str, Any]) -> str:
 def _postgresql(arguments: Mapping[str, Any]) -> str:
     from psycopg.pq import Conninfo  # noqa: PLC0415  (only for PostgreSQL)
 
-    importlib.import_module("mainspring.store.postgres")  # its error names the extra that is missing
+    importlib.import_module("mainspring.store.postgres")  # raises an error that names the missing extra
 
     known = {option.keyword.decode() for option in Conninfo.get_defaults()}
     found = _as_libpq(arguments)
@@ -214,7 +214,7 @@ def _postgresql(arguments: Mapping[str, Any]) -> str:
 
 
 def _as_libpq(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments as psycopg calls them. Drivers that do not use libpq have names of their own for some."""
+    """The arguments by psycopg's names. Drivers that do not use libpq have other names for some."""
     found = {_ALIASES.get(key, key): value for key, value in arguments.items()}
     for key in _SSL & found.keys():
         mode = found.pop(key)

@@ -1,6 +1,6 @@
 """A user's open transaction, and the verbs that become part of it.
 
-Nothing here begins, commits or rolls back, and nothing relies on what has not been committed becoming true.
+No code here begins, commits or rolls back the transaction, or relies on it being committed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """The nouns of a store whose verbs work inside a user's transaction."""
+    """The parts of a store whose verbs work inside a user's transaction."""
 
     schedules: ScheduleStore
     functions: Functions
@@ -57,10 +57,10 @@ class Inside:
 
 
 class Joined:
-    """A user's open transaction on a connection that blocks, or on one that is awaited, and what was made part of it.
+    """A user's open transaction on a blocking or an async connection, and the changes that verbs made in it.
 
-    `filters` are those of the database. `check` is a script that runs before all others, and raises if the
-    connection is not to the database that has the app's tables.
+    `filters` are those of the database. `check` is a script that runs before all others. It raises if the connection is not to the database
+    that has the app's tables.
     """
 
     def __init__(
@@ -77,14 +77,14 @@ class Joined:
         self.dialect = dialect
         self._payloads = payloads
         self.changes = Changes()
-        """What was changed so far, to be published when the transaction has committed."""
+        """The changes so far, to be published after the commit."""
         self.started: list[str] = []
-        """Runs that were started in it."""
+        """Runs that verbs started in the transaction."""
         self.hidden = False
-        """Runs may wait for what was changed that could not be found in it; see `wake_hidden`."""
+        """Whether runs may wait for the changes that this transaction's snapshot hides; see `wake_hidden`."""
         self.last_change = 0
         self.refused: tuple[Sql, Values] | None = None
-        """The statement that was to lock rows when a script last failed, if it was one."""
+        """The statement that failed to lock rows in the script that failed last, if it was one."""
         self._filters = filters
         self._origin = origin
         self._executor = executor
@@ -97,14 +97,14 @@ class Joined:
 
     # -- scripts -------------------------------------------------------------------------------------------------------
     def run(self, work: Callable[[Transaction], Script[T]], now: int = 0) -> T:
-        """Run a script as part of the transaction, blocking."""
+        """Run a script as part of the transaction, on a blocking connection."""
         tx = Transaction(self.dialect, now, users=True)
         answer = run_script(self._whole(tx, work), self.executor)
         self._note(tx)
         return answer
 
     async def run_async(self, work: Callable[[Transaction], Script[T]], now: int = 0) -> T:
-        """The same on either kind of connection, awaited."""
+        """Run a script as part of the transaction, on a blocking or an async connection."""
         if self._executor is not None:
             return self.run(work, now)
         await self.check_async()
@@ -129,21 +129,21 @@ class Joined:
         self.hidden = self.hidden or (tx.hidden and bool(tx.changes.ended or tx.changes.published))
 
     def lock(self, locks: Sequence[tuple[Sql, Values]]) -> None:
-        """Execute what locked rows in vain in an earlier attempt, blocking."""
+        """Execute a statement that failed to lock rows in an earlier attempt, on a blocking connection."""
         for statement in locks:
             self.executor.execute(*statement)
 
     async def lock_async(self, locks: Sequence[tuple[Sql, Values]]) -> None:
-        """The same on a connection that is awaited."""
+        """Execute a statement that failed to lock rows in an earlier attempt, on an async connection."""
         for statement in locks:
             await self.async_executor.execute(*statement)
 
     def within(self, work: Callable[[Inside], T]) -> T:
-        """Work with the nouns of a store inside the transaction, blocking."""
+        """Call a function with the parts of a store, inside the transaction on a blocking connection."""
         return work(self._inside(self.executor))
 
     async def within_async(self, work: Callable[[Inside], T]) -> T:
-        """The same on a connection that is awaited."""
+        """Call a function with the parts of a store, inside the transaction on an async connection."""
         await self.check_async()
         executor = BlockingExecutor(self.async_executor, asyncio.get_running_loop())
         return await on_thread(work, self._inside(executor))
@@ -171,24 +171,24 @@ class Joined:
     # -- connections ---------------------------------------------------------------------------------------------------
     @property
     def executor(self) -> Executor:
-        """The way to a blocking connection."""
+        """The executor of a blocking connection."""
         assert self._executor is not None  # noqa: S101
         return self._executor
 
     @property
     def async_executor(self) -> AsyncExecutor:
-        """The way to one that is awaited."""
+        """The executor of an async connection."""
         assert self._async_executor is not None  # noqa: S101
         return self._async_executor
 
     def check(self) -> None:
-        """Check that it is the right database, if the connection blocks. Others are checked before the first verb."""
+        """Check that a blocking connection is to the right database. An async one is checked before the first verb."""
         if self._check is not None and self._executor is not None:
             check, self._check = self._check, None
             run_script(check(), self._executor)
 
     async def check_async(self) -> None:
-        """The same for every connection."""
+        """Check that the connection is to the right database."""
         self.check()
         if self._check is not None and self._async_executor is not None:
             check, self._check = self._check, None
@@ -196,7 +196,7 @@ class Joined:
 
 
 class JoinedSession:
-    """A transaction that was opened on a connection of the user's for one function. See `mainspring.store.external.sessions.Session`."""
+    """A transaction on a user's connection, opened for one function. See `mainspring.store.external.sessions.Session`."""
 
     def __init__(self, joined: Joined) -> None:
         joined.check()
@@ -210,17 +210,17 @@ class JoinedSession:
             )
 
     def flush(self) -> None:
-        """The owner of the connection has sent everything."""
+        """Do nothing: the owner of the connection has sent its statements."""
 
     async def flush_async(self) -> None:
-        """So it has here."""
+        """Do nothing: the owner of the connection has sent its statements."""
 
     def record(self, write: RecordStep, now: int) -> State | None:
         return self.joined.run(lambda tx: record_outcome(tx, write, self.joined.started), now)
 
 
 class EngineSession(JoinedSession):
-    """A transaction on a connection of the user's own SQLAlchemy engine, of which functions are given connections and sessions."""
+    """A transaction on a connection of the user's SQLAlchemy engine. Functions are given its connections and sessions."""
 
     def __init__(self, joined: Joined, wrapped: Wrapped) -> None:
         super().__init__(joined)
@@ -237,7 +237,7 @@ class EngineSession(JoinedSession):
 
 
 class _JoinedTransactor:
-    """Runs scripts as parts of a user's transaction: what fails in the middle leaves no trace, and what was done before stays."""
+    """Runs scripts as parts of a user's transaction. A script that fails is rolled back to a savepoint."""
 
     def __init__(self, joined: Joined, executor: Executor) -> None:
         self._joined = joined
@@ -262,7 +262,7 @@ class _JoinedTransactor:
 
     @contextlib.contextmanager
     def snapshot(self, ids: Sequence[str]) -> Generator[Read]:
-        """Every statement of the transaction may see another moment; what is locked does not change."""
+        """Statements of a user's transaction may see different snapshots, so the runs are locked instead."""
         tx = Transaction(self._joined.dialect, 0, users=True)
         run_script(tx.lock_tree(ids), self._executor)
         yield self.read
@@ -277,12 +277,12 @@ _ROLL_BACK: tuple[tuple[str, dict[str, Any]], ...] = (
 
 @contextlib.contextmanager
 def nested(executor: Executor) -> Generator[None]:
-    """A part of an open transaction: an exception rolls it back, and what was done before stays."""
+    """A savepoint in an open transaction: an exception rolls back to it."""
     executor.execute(*_SAVEPOINT)
     try:
         yield
     except BaseException:
-        with contextlib.suppress(InTransaction):  # the database has rolled back all of it already
+        with contextlib.suppress(InTransaction):  # the database has already rolled back the transaction
             for statement in _ROLL_BACK:
                 executor.execute(*statement)
         raise
@@ -291,7 +291,7 @@ def nested(executor: Executor) -> Generator[None]:
 
 @contextlib.asynccontextmanager
 async def nested_async(executor: AsyncExecutor) -> AsyncGenerator[None]:
-    """The same on a connection that is awaited."""
+    """A savepoint in an open transaction on an async connection: an exception rolls back to it."""
     await executor.execute(*_SAVEPOINT)
     try:
         yield

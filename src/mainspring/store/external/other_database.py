@@ -44,13 +44,13 @@ _SWEPT_AT_ONCE = 100
 
 
 class _NotMade(Exception):
-    """Rolls back the row that was written only to see whether it is taken."""
+    """Rolls back a row that was inserted only to find out whether it exists."""
 
 
 class Way(Struct, frozen=True):
-    """How a transaction is made that happens once: `look` whether it was made before, for the app whose database is `store`.
+    """How to execute a transaction once. `look`: look up its outcome first. `store` names the app's database.
 
-    `idle` is for how many seconds it may stand still while others wait for its row.
+    `idle` is the number of seconds that the transaction may be idle while others wait for its row.
     """
 
     key: Key
@@ -61,7 +61,7 @@ class Way(Struct, frozen=True):
 
 
 class Elsewhere:
-    """Another database, by its URL or by a SQLAlchemy engine. Connected to when first used."""
+    """Another database, by its URL or a SQLAlchemy engine. Connects when first used."""
 
     def __init__(self, database: Any) -> None:
         self.database = database
@@ -87,11 +87,11 @@ class Elsewhere:
         return hasattr(self.database, "sync_engine")
 
     def transact(self, work: Callable[[ElsewhereSession], T], wants: Wants, isolation: str | None) -> T:
-        """A transaction without a record."""
+        """Execute a transaction without recording its outcome."""
         return self._at().transact(work, wants, isolation)
 
     async def atransact(self, work: Callable[[AwaitedSession], Awaitable[T]], wants: Wants, isolation: str | None) -> T:
-        """The same on the running loop."""
+        """Execute a transaction on the running loop, without recording its outcome."""
         return await self._awaiting().atransact(work, wants, isolation)
 
     def once(
@@ -124,7 +124,7 @@ class Elsewhere:
         wants: Wants,
         check: Callable[[], Awaitable[None]],
     ) -> Outcome:
-        """The same on the running loop."""
+        """Execute a transaction once, on the running loop; see `once`."""
         if not self._ready:
             await asyncio.to_thread(self._make_ready)
 
@@ -142,9 +142,9 @@ class Elsewhere:
             return await self._awaiting().atransact(within, wants, way.isolation)
 
     def find(self, way: Way) -> Outcome | None:
-        """What a transaction came to whose answer was lost; None: it was not made, and will not be.
+        """The outcome of a transaction whose response was lost; None: it has not committed and never will.
 
-        A second attempt that wants its row waits until the first has committed or rolled back.
+        The insert of its row waits until an attempt that is still open has committed or rolled back.
         """
 
         def within(session: ElsewhereSession) -> Outcome:
@@ -164,12 +164,13 @@ class Elsewhere:
                 continue
 
     def recorded(self, key: Key) -> None:
-        """It is recorded in the app's own database: its row there can go, with the next transaction."""
+        """Note that the outcome is recorded in the app's own database. The next transaction deletes its row in this one."""
         self._recorded.append(key)
 
     def sweep(self, own: Transactions) -> int:
-        """Forget what no run will ask for any more: what was recorded by a process that died before it could say so here, and
-        what runs have left that are deleted. How many.
+        """Delete the rows that no run needs. Return their number.
+
+        These are outcomes recorded by a process that died before it deleted the row, and those of deleted runs.
         """
         self._make_ready()
         store, at = own.store_id(), self._at()
@@ -184,9 +185,9 @@ class Elsewhere:
 
     @contextlib.contextmanager
     def _forgetting(self) -> Generator[list[Key]]:
-        """Some of what can go, to be forgotten in a transaction that is made anyway."""
+        """Some of the rows to delete, for a transaction that is executed anyway."""
         some: list[Key] = []
-        with contextlib.suppress(IndexError):  # other threads take from it at the same time: its length says nothing
+        with contextlib.suppress(IndexError):  # other threads take from it at the same time, so its length is no check
             while len(some) < _FORGOTTEN_AT_ONCE:
                 some.append(self._recorded.popleft())
         try:
@@ -219,7 +220,7 @@ class Elsewhere:
         return place
 
     def _make_ready(self) -> None:
-        """Make the table of outcomes, if it is not there. Several may try at once; one of them is refused, and that is fine."""
+        """Create the table of outcomes, if it does not exist. Of several processes that try at once, some fail and retry."""
         if self._ready:
             return
         for left in reversed(range(_CREATIONS)):

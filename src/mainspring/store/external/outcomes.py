@@ -1,7 +1,7 @@
-"""The table that says, in a database which is not the app's own, which transactions have been committed there.
+"""The table of outcomes in another database, which says which transactions have been committed there.
 
-Its statements are plain enough for whatever a SQLAlchemy engine may be for. Like the verbs of a store
-they are scripts, for blocking and for awaited connections.
+Its statements are plain enough for any database of a SQLAlchemy engine. Like the verbs of a store they are scripts, for blocking and for
+async connections.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mainspring.store.transaction import Script, Transaction
 
 Place = tuple[str, str, str]
-"""A transaction: the uid of its run, its generation there (`generation_of`), and its position."""
+"""A transaction: the uid of its run, its generation (`generation_of`), and its position."""
 
 TABLE = "mainspring_outcomes"
 CREATE = f"""
@@ -48,15 +48,15 @@ _LEFT = f"SELECT run, generation, position FROM {TABLE} WHERE store = :store"
 
 
 def generation_of(generation: int, forgotten: int) -> str:
-    """What tells transactions at one position of one run apart: how often the run has begun anew, and when it last forgot this one.
+    """Distinguish transactions at one position of one run: by the run's generation, and by when the run last forgot the transaction.
 
-    Nothing else: what was committed and not recorded is found again, in whichever attempt.
+    Nothing else may be part of it, so that every attempt finds an outcome that was committed and not recorded.
     """
     return f"{generation}.{forgotten}"
 
 
 class Key(Struct, frozen=True):
-    """Which transaction it is: of which run (by its uid), of which generation, at which position."""
+    """The key of a transaction: the uid of its run, its generation, and its position."""
 
     run: str
     generation: str
@@ -67,14 +67,14 @@ class Key(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """What a transaction returned, as JSON, and what it wants to happen in the app's own database."""
+    """The return value of a transaction as JSON, and the verbs that it defers to the app's own database."""
 
     output: str
     deferred: str
 
 
 def look(key: Key) -> Script[Outcome | None]:
-    """What it came to, if it was made before."""
+    """Look up the outcome of a transaction, if it has committed."""
     rows = yield _LOOK, key.values()
     return Outcome(*rows[0]) if rows else None
 
@@ -82,8 +82,8 @@ def look(key: Key) -> Script[Outcome | None]:
 def keep(key: Key, store: str, outcome: Outcome, idle: float | None) -> Script[None]:
     """Insert the outcome of a transaction, for the app whose database has the name `store`.
 
-    Another worker that makes the same transaction waits for this row until it is committed. PostgreSQL rolls the transaction back if
-    its session is idle for `idle` seconds, because the process is frozen or gone. None: not PostgreSQL.
+    Another worker that executes the same transaction waits for this row until it is committed. PostgreSQL rolls the transaction back if its
+    session is idle for `idle` seconds, because the process is frozen or gone. None: not PostgreSQL.
     """
     values = {**key.values(), "output": outcome.output, "deferred": outcome.deferred, "store": store}
     if idle is None:
@@ -93,21 +93,21 @@ def keep(key: Key, store: str, outcome: Outcome, idle: float | None) -> Script[N
 
 
 def forget(keys: Iterable[Key]) -> Script[None]:
-    """No run will ask for these any more."""
+    """Delete outcomes that no run needs."""
     for key in keys:
         yield _FORGET, key.values()
 
 
 def left(store: str) -> Script[Sequence[Place]]:
-    """All that is there for one app. Others may use the same table."""
+    """All outcomes of one app. Other apps may use the same table."""
     rows = yield _LEFT, {"store": store}
     return [(run, generation, position) for run, generation, position in rows]
 
 
 def no_longer_needed(tx: Transaction, keys: Sequence[Place]) -> Script[list[Place]]:
-    """Which transactions in another database no run will ask for any more. For a transaction in the app's own database.
+    """The transactions in another database that no run needs any more. A script for the app's own database.
 
-    Their outcome is recorded here, or their run has begun anew since, or it was deleted.
+    Their outcome is recorded here, or their run has started over, or was deleted.
     """
     rows = yield from tx.execute(GENERATIONS, ids=sorted({uid for uid, _, _ in keys}))
     runs = {uid: (run, generation) for uid, run, generation in rows}

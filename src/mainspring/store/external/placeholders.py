@@ -1,6 +1,6 @@
-"""Parameters of statements, in one spelling for all databases.
+"""Parameters of statements, in one notation for all databases.
 
-SQLite takes `?` and `:name`, psycopg `%s` and `%(name)s`. What a transaction executes may use either wherever it runs.
+SQLite takes `?` and `:name`, psycopg `%s` and `%(name)s`. A transaction's statements may use either on every database.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PIECES = re.compile(
 
 @lru_cache(maxsize=512)
 def for_sqlite(text: str) -> str:
-    """The statement with `?` and `:name`."""
+    """Convert a statement to `?` and `:name`."""
 
     def piece(found: re.Match[str]) -> str:
         if found["bare"]:
@@ -39,7 +39,7 @@ def for_sqlite(text: str) -> str:
 
 @lru_cache(maxsize=512)
 def for_psycopg(text: str) -> str:
-    """The statement with `%s` and `%(name)s`. One that has such already is taken as it is: its `?` is an operator."""
+    """Convert a statement to `%s` and `%(name)s`. One that already has those stays as it is: its `?` is an operator."""
     if any(found["bare"] or found["percent"] for found in _PIECES.finditer(text)):
         return text
 

@@ -1,8 +1,8 @@
-"""Transactions in which a user's function and the library write together. What a store promises about them.
+"""The specification of transactions in which a user's function and the library write together.
 
-`transact` begins a transaction, has the work done in it, and commits it; whatever the work raises rolls it back and comes out
-again. `Again` says that the database itself rolled it back, for the sake of others, and that it can be retried at once.
-`StoreUnavailable` may mean that it committed and only the answer was lost: who must know has to look.
+`transact` begins a transaction, calls `work` in it, and commits. An exception of `work` rolls the transaction back and is raised. `Again`:
+the database rolled the transaction back because of other transactions, and it can be retried at once. `StoreUnavailable`: the transaction
+may have committed and the response was lost. A caller that must know has to look it up.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 def named(session: Session) -> str:
-    """The work of `store_id`: of several who want to give a name, one does."""
+    """Name the database, for `store_id`. Of several processes that try, one succeeds."""
     execute = session.joined.executor.execute
     execute(
         "INSERT INTO meta (key, value) VALUES ('store', :id) ON CONFLICT DO NOTHING",
@@ -41,51 +41,51 @@ def named(session: Session) -> str:
 
 
 class Session(Protocol):
-    """One open transaction: what the user's function gets of it, and the library's own way into it."""
+    """One open transaction: the connection for the user's function, and the library's access to it."""
 
     @property
     def joined(self) -> Joined:
-        """The way in for verbs."""
+        """The transaction for the library's verbs."""
         ...
 
     def give(self, wants: Wants) -> Any:
-        """What a function that is part of this transaction is given. Raises `InTransaction` for what cannot be had here."""
+        """The connection or session that a function in this transaction is given. Raises `InTransaction` if there is none of that kind."""
         ...
 
     def flush(self) -> None:
-        """Send what is still held back, as an ORM does, and see that the function has left the transaction open."""
+        """Send pending statements of an ORM, and check that the function has left the transaction open."""
         ...
 
     async def flush_async(self) -> None:
-        """The same on a connection that is awaited."""
+        """Send pending statements of an ORM on an async connection, and check that the transaction is open."""
         ...
 
     def record(self, write: RecordStep, now: int) -> State | None:
-        """Record the outcome of the transaction, as the last thing in it, blocking; see `mainspring.store.verbs.record.record_outcome`.
+        """Record the outcome as the last statement of the transaction; see `mainspring.store.verbs.record.record_outcome`.
 
-        It may be committed with that at once, so nothing may follow it.
+        The transaction may be committed in the same round trip, so no statement may follow.
         """
         ...
 
 
 class Transactions(Protocol):
-    """A database in which transactions can be made."""
+    """A database in which users' transactions are executed."""
 
     engine: UsersEngine | None
-    """The user's own SQLAlchemy engine: functions that want SQLAlchemy's connections or sessions are given those of it."""
+    """The user's own SQLAlchemy engine, which provides SQLAlchemy's connections and sessions to functions."""
     payloads: Payloads | None
-    """What seals the values that are written in transactions, if anything does."""
+    """The codec that seals values which are written in transactions, if there is one."""
 
     def use(self, *, engine: UsersEngine | None = None, payloads: Payloads | None = None) -> None:
-        """Set these two, before the first transaction."""
+        """Set the engine and the codec, before the first transaction."""
         ...
 
     def transact(self, work: Callable[[Session], T], wants: Wants = Wants.TX, isolation: str | None = None) -> T:
-        """Do `work` in a transaction, blocking."""
+        """Call `work` in a transaction, on a blocking connection."""
         ...
 
     def transact_within(self, within: Within, work: Callable[[Session], T]) -> T:
-        """Do `work` in a transaction that `within` opens on a connection of the user's and commits, blocking."""
+        """Call `work` in a transaction that `within` opens on a user's blocking connection and commits."""
         ...
 
     async def atransact(
@@ -94,13 +94,13 @@ class Transactions(Protocol):
         wants: Wants = Wants.PSYCOPG_ASYNC,
         isolation: str | None = None,
     ) -> T:
-        """The same on the running loop, where the database's driver can."""
+        """Call `work` in a transaction on the running loop, if the database's driver has async connections."""
         ...
 
     def store_id(self) -> str:
-        """A name for this database that stays with it, made when it is first asked for."""
+        """A permanent name of this database, created on first use."""
         ...
 
     def join(self, connection: Any) -> Joined:
-        """A way into the transaction that is open on a user's own connection. Begins one where the driver leaves that to us."""
+        """Join the transaction that is open on a user's own connection. Begins one if the driver does not."""
         ...

@@ -1,4 +1,4 @@
-"""SQLAlchemy's connections and sessions: made around a connection of ours, or the user's own to be joined.
+"""SQLAlchemy's connections and sessions: around a connection of the library, or a user's own to be joined.
 
 SQLAlchemy is imported only where it is used.
 """
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 _EXTRA = "pip install 'mainspring[sqlalchemy]'"
 _JSON = {114, 3802}
-"""The types json and jsonb of PostgreSQL."""
+"""The oids of json and jsonb in PostgreSQL."""
 _SQLITE_BUSY = 5
-"""As in `sqlite3`, which is not loaded for this alone."""
+"""As in `sqlite3`, which is not imported for this alone."""
 _ENGINE_ERRORS = {"40001", "40P01"}  # serialization failure, deadlock
 
 
 class Wrapped:
-    """A SQLAlchemy connection for the length of a transaction, and the sessions on it that functions are given."""
+    """A SQLAlchemy connection for the duration of a transaction, and the sessions on it that functions are given."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
         self._sessions: list[Any] = []
 
     def give(self, wants: Wants) -> Any:
-        """What a function wants, made when it is first asked for. `InTransaction` where that is of the other colour."""
+        """The connection or session that a function wants. Raises `InTransaction` if it wants an async one here and this is blocking, or vice versa."""
         if not wants.of_sqlalchemy or wants.is_awaited is not self._is_async:
             raise InTransaction(
                 f"a transaction that wants a {wants.value} is called inside one that has none; "
@@ -61,12 +61,12 @@ class Wrapped:
         return hasattr(self._connection, "sync_connection")
 
     def flush(self) -> None:
-        """Send what sessions hold back."""
+        """Send the pending statements of sessions."""
         for session in self._sessions:
             session.flush()
 
     async def flush_async(self) -> None:
-        """The same where they are awaited."""
+        """Send the pending statements of async sessions."""
         for session in self._sessions:
             await session.flush()
 
@@ -90,7 +90,7 @@ def _session_class(wants: Wants) -> Any:
 
 
 def wrap(url: str, raw: Any) -> Wrapped:
-    """SQLAlchemy's view of a connection on which no transaction is open yet."""
+    """Wrap a connection without an open transaction as SQLAlchemy's."""
     try:
         from sqlalchemy import create_engine  # noqa: PLC0415
         from sqlalchemy.pool import StaticPool  # noqa: PLC0415
@@ -103,7 +103,7 @@ def wrap(url: str, raw: Any) -> Wrapped:
 
 
 async def wrap_async(url: str, raw: Any) -> Wrapped:
-    """The same of a connection that is awaited."""
+    """Wrap an async connection without an open transaction as SQLAlchemy's."""
     require_greenlet()
     from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415
     from sqlalchemy.pool import StaticPool  # noqa: PLC0415
@@ -117,7 +117,7 @@ async def wrap_async(url: str, raw: Any) -> Wrapped:
 
 
 def require_greenlet() -> None:
-    """`MissingExtra` where SQLAlchemy, or what its asynchronous connections need, is not installed."""
+    """Raise `MissingExtra` if SQLAlchemy, or the greenlet that its async connections need, is not installed."""
     for needed in ("sqlalchemy", "greenlet"):
         try:
             importlib.import_module(needed)
@@ -126,7 +126,7 @@ def require_greenlet() -> None:
 
 
 def judged(error: Any, where: str) -> Exception:
-    """What a database error of SQLAlchemy's means: rolled back for others, out of reach, or itself."""
+    """Translate a database error of SQLAlchemy's: rolled back because of others, unreachable, or the error itself."""
     state = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
     if state in _ENGINE_ERRORS:
         return Again(str(error))
@@ -149,9 +149,9 @@ class AlchemyExecutor:
 
 
 class AlchemyAsyncExecutor:
-    """Executes statements through an asyncio connection or session of SQLAlchemy's.
+    """Executes statements through an async connection or session of SQLAlchemy's.
 
-    `native` makes an executor for a driver's own connection, for drivers that are known; the others are used through SQLAlchemy.
+    `native` makes an executor for the connection of a known driver. Other drivers are used through SQLAlchemy.
     """
 
     def __init__(self, given: Any, dialect: Dialect, native: Native) -> None:
@@ -177,7 +177,7 @@ class AlchemyAsyncExecutor:
 
 
 def _follow(session: Any) -> None:
-    """Have a session make its savepoints when it is asked for them: by itself it waits for its own next statement, and ours are not its own."""
+    """Make a session send its savepoints at once: it waits for its own next statement, and the library's statements are not its own."""
     from sqlalchemy import event  # noqa: PLC0415
 
     if not event.contains(session, "after_transaction_create", _make_savepoint):
@@ -204,7 +204,7 @@ def _rows(result: Any) -> Rows:
 
 
 def _with_text(row: tuple[Any, ...], places: list[int]) -> tuple[Any, ...]:
-    """A row in which JSON is text, as in our own connections. Drivers other than psycopg 3 read it."""
+    """A row with JSON as text, as on the library's connections. Drivers other than psycopg 3 decode it."""
     texts = {place: json.dumps(row[place], ensure_ascii=False) for place in places if row[place] is not None}
     return tuple(texts.get(place, value) for place, value in enumerate(row))
 
@@ -214,9 +214,9 @@ def _none(raw: Any) -> None:
 
 
 def unwrap(given: Any, dialect: Dialect, native: Native = _none) -> tuple[Any, Executor | None, AsyncExecutor | None]:
-    """The driver's own connection behind a user's (None for an asynchronous one), and an executor for it.
+    """The driver's connection behind a user's (None for an async one), and an executor for it.
 
-    `native` is for `AlchemyAsyncExecutor`. A connection that is not SQLAlchemy's comes back as it is.
+    `native` is for `AlchemyAsyncExecutor`. A connection that is not SQLAlchemy's is returned as it is.
     """
     if "sqlalchemy" not in sys.modules:
         return given, None, None
@@ -244,7 +244,7 @@ def unwrap(given: Any, dialect: Dialect, native: Native = _none) -> tuple[Any, E
 
 
 def _is_awaited(given: Any) -> bool:
-    """Whether it is an asynchronous connection or session of SQLAlchemy's, or of a class made from one."""
+    """Whether this is an async connection or session of SQLAlchemy's, or of a subclass."""
     if "sqlalchemy.ext.asyncio" not in sys.modules:
         return False
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session  # noqa: PLC0415
@@ -258,13 +258,13 @@ async def _connection_of(given: Any) -> Any:
 
 
 def has_begun(given: Any) -> bool:
-    """Whether a transaction is open in SQLite on a user's connection. Of SQLAlchemy's asynchronous ones that is not known without awaiting."""
+    """Whether a transaction is open on a user's SQLite connection. Unknown for async ones of SQLAlchemy's."""
     raw, _, _ = unwrap(given, PlainDialect())
-    return bool(getattr(raw, "in_transaction", False))  # no driver of another database's has this
+    return bool(getattr(raw, "in_transaction", False))  # drivers of other databases do not have this attribute
 
 
 async def has_begun_async(given: Any) -> bool:
-    """The same for every connection."""
+    """Whether a transaction is open on a user's SQLite connection, also for async ones."""
     if not _is_awaited(given):
         return has_begun(given)
     raw = (await (await _connection_of(given)).get_raw_connection()).driver_connection

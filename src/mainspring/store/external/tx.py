@@ -1,4 +1,4 @@
-"""What a transaction's function is given, and what it must not do with it."""
+"""The connection that a transaction's function is given, and the statements that it must not execute."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ISOLATION = ("read committed", "repeatable read", "serializable")
 
 
 class Wants(Enum):
-    """What a transaction's function is given, as the annotation of its first parameter says."""
+    """The kind of connection that a transaction's function is given, by the annotation of its first parameter."""
 
     TX = "mainspring.Tx"
     SQLITE = "sqlite3.Connection"
@@ -50,21 +50,21 @@ class Wants(Enum):
 
     @property
     def of_sqlalchemy(self) -> bool:
-        """Whether it is a connection or session of SQLAlchemy's, or of SQLModel's."""
+        """Whether this is a connection or session of SQLAlchemy's or SQLModel's."""
         return self.value.startswith("sql") and self is not Wants.SQLITE
 
     @property
     def is_awaited(self) -> bool:
-        """Whether the function that is given it is `async def`."""
+        """Whether functions with this kind are `async def`."""
         return "Async" in self.value or self is Wants.AIOSQLITE
 
 
 class Again(Exception):
     """The database rolled the transaction back because of others. A retry may succeed.
 
-    `lock` is the statement of the library's that was refused, if it was one that locks rows: another transaction had changed them since the snapshot
-    was taken. A retry executes it first, so that its snapshot is of the moment at which it has the lock; rows that change more often than
-    the function takes would be refused for ever.
+    `lock` is the refused statement of the library, if it locks rows: another transaction had changed them since the snapshot was taken. A
+    retry executes it first, so that its snapshot is taken when it has the lock. Otherwise rows that change more often than the function
+    takes would be refused for ever.
     """
 
     def __init__(self, reason: str = "", lock: tuple[Sql, Values] | None = None) -> None:
@@ -72,13 +72,13 @@ class Again(Exception):
         self.lock = lock
 
     def add_to(self, locks: list[tuple[Sql, Values]]) -> None:
-        """Note what to execute first in the next attempt. Others may be refused in that one, so what was refused before stays."""
+        """Add the statement to execute first in the next attempt. Earlier ones stay, because they may be refused again."""
         if self.lock is not None and self.lock not in locks:
             locks.append(self.lock)
 
 
 class Cursor(Protocol):
-    """What `Tx.execute` answers with: the driver's own cursor, of which this is the part that all have."""
+    """The result of `Tx.execute`: the driver's own cursor, with the methods that all drivers have."""
 
     def fetchone(self) -> Any: ...
     def fetchall(self) -> list[Any]: ...
@@ -89,7 +89,7 @@ class Cursor(Protocol):
 
 @lru_cache(maxsize=512)
 def leave_alone(statement: str) -> None:
-    """Refuse a statement that ends the transaction it is part of, or begins one."""
+    """Refuse a statement that begins or ends a transaction."""
     if _ENDS.match(statement):
         raise InTransaction(ENDED)
 
@@ -97,7 +97,7 @@ def leave_alone(statement: str) -> None:
 class Tx:
     """An open transaction, given to a function that is decorated with `@app.transaction`.
 
-    Statements may spell their parameters as SQLite does (`?`, `:name`) or as psycopg does (`%s`, `%(name)s`), wherever they run.
+    Statements may have parameters in SQLite's notation (`?`, `:name`) or in psycopg's (`%s`, `%(name)s`), on every database.
     """
 
     __slots__ = ("_execute",)
@@ -106,7 +106,7 @@ class Tx:
         self._execute = execute
 
     def execute(self, statement: str, parameters: Any = (), /) -> Cursor:
-        """Execute a statement. Rows are fetched from what it returns."""
+        """Execute a statement. Fetch rows from the returned cursor."""
         leave_alone(statement)
         return self._execute(statement, parameters)
 

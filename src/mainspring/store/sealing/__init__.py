@@ -1,1 +1,1 @@
-"""Values that are stored as a codec of the user's makes them: `App(payloads=…)`."""
+"""Values that a user's codec encodes before they are stored: `App(payloads=…)`."""

@@ -1,4 +1,4 @@
-"""The nouns of a store with their values sealed. Each changes a few verbs of what it stands for."""
+"""The parts of a store with their values sealed. Each overrides a few verbs of the part that it wraps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LOG_MESSAGE = 4
 
 
 class Delegate:
-    """Stands for something, of which it changes a few verbs."""
+    """Wraps an object and overrides a few of its methods."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -38,7 +38,7 @@ class Delegate:
 
 
 class SealedMessages(Delegate):
-    """See `mainspring.store.messages.Messages`."""
+    """Messages with sealed values, see `mainspring.store.messages.Messages`."""
 
     _inner: Messages
 
@@ -70,7 +70,7 @@ class SealedMessages(Delegate):
 
 
 class SealedSchedules(Delegate):
-    """See `mainspring.store.schedules.ScheduleStore`."""
+    """Schedules with sealed values, see `mainspring.store.schedules.ScheduleStore`."""
 
     _inner: ScheduleStore
 
@@ -114,7 +114,7 @@ class SealedSchedules(Delegate):
 
 
 class SealedManagement(Delegate):
-    """See `mainspring.store.verbs.manage.Management`. Exported records stay as they are stored."""
+    """Operator verbs with sealed values, see `mainspring.store.verbs.manage.Management`. Exported records stay as stored."""
 
     _inner: Management
 
@@ -149,7 +149,7 @@ class SealedManagement(Delegate):
 
 
 class SealedDashboard(Delegate):
-    """See `mainspring.store.verbs.dashboard.Dashboard`. What was done by operators was often done with values."""
+    """The dashboard with sealed values, see `mainspring.store.verbs.dashboard.Dashboard`. Recorded actions often contain values."""
 
     _inner: Dashboard
 
@@ -173,7 +173,7 @@ class SealedDashboard(Delegate):
 
 
 class SealedFunctions(Delegate):
-    """See `mainspring.store.verbs.scheduled_functions.Functions`."""
+    """Scheduled functions with sealed values, see `mainspring.store.verbs.scheduled_functions.Functions`."""
 
     _inner: Functions
 

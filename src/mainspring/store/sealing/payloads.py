@@ -1,7 +1,7 @@
-"""From the JSON of a value to what is stored of it, and back, by the user's codec.
+"""Encode the JSON of a value for storage, and decode it, with the user's codec.
 
-A sealed value is JSON as well: `{"$payload":"base64"}`. A sealed exception keeps the name of its class, and says "encrypted" for its
-message. What is stored in the clear, because it is older than the codec, is read as it is.
+A sealed value is JSON as well: `{"$payload":"base64"}`. A sealed exception keeps the name of its class, and has "encrypted" as its message.
+Values that were stored before there was a codec are read as they are.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def is_sealed(text: str) -> bool:
 
 
 def shown(text: str) -> Any:
-    """A stored value as people see it who have no codec: what is sealed is "encrypted"."""
+    """A stored value for display without a codec: sealed values are shown as "encrypted"."""
     value: Any = json.loads(text)
     if not isinstance(value, dict) or KEY not in value:
         return value  # pyright: ignore[reportUnknownVariableType]
@@ -45,12 +45,12 @@ def shown(text: str) -> Any:
 
 
 def shown_input(text: str) -> dict[str, Any]:
-    """The arguments of a call in the same way; they are an object at all times."""
+    """The arguments of a call for display without a codec, which are always an object."""
     return {HIDDEN: True} if is_sealed(text) else json.loads(text)
 
 
 def readable(text: str, what: str) -> str:
-    """The text, unless it is sealed: then this process has no codec, or not the right one."""
+    """The text, unless it is sealed. A sealed text means that this process has no codec, or the wrong one."""
     if is_sealed(text):
         raise PayloadError(f"{what} {UNREADABLE}")
     return text
@@ -64,11 +64,11 @@ class Payloads:
 
     # -- values --------------------------------------------------------------------------------------------------------
     def seal(self, text: str, what: str) -> str:
-        """What is stored of a value. `PayloadError` if the codec fails; `what` names the value in its message."""
+        """Encode a value for storage. Raises `PayloadError` if the codec fails; `what` names the value in its message."""
         return text if is_sealed(text) else f'{SEALED}"{self._encoded(text, what)}"}}'
 
     def open(self, text: str, what: str) -> str:
-        """The value again. `PayloadError` if the codec fails."""
+        """Decode a stored value. Raises `PayloadError` if the codec fails."""
         return self._decoded(json.loads(text)[KEY], what) if is_sealed(text) else text
 
     def _encoded(self, text: str, what: str) -> str:
@@ -85,7 +85,7 @@ class Payloads:
 
     # -- exceptions ----------------------------------------------------------------------------------------------------
     def seal_error(self, text: str, what: str) -> str:
-        """What is stored of an exception. Where the codec fails, that it did."""
+        """Encode an exception for storage. If the codec fails, the record says so."""
         record = json.loads(text)
         if KEY in record:
             return text
@@ -98,13 +98,13 @@ class Payloads:
         return json.dumps(found, ensure_ascii=False)
 
     def open_error(self, text: str, what: str) -> str:
-        """The exception again."""
+        """Decode a stored exception."""
         record = json.loads(text)
         return self._decoded(record[KEY], f"the exception of {what}") if KEY in record else text
 
     # -- parts of records ----------------------------------------------------------------------------------------------
     def seal_trail(self, text: str, what: str) -> str:
-        """The attempts of a step, with what went wrong sealed."""
+        """The attempts of a step, with their errors sealed."""
         return self._each_attempt(text, lambda error: json.loads(self.seal(json.dumps(error), what)))
 
     def open_trail(self, text: str, what: str) -> str:
@@ -119,7 +119,7 @@ class Payloads:
         return json.dumps(changed, ensure_ascii=False)
 
     def seal_tick(self, text: str, what: str) -> str:
-        """What a run knows of its tick, with what its schedule remembers sealed."""
+        """The tick of a run, with the values that its schedule remembers sealed."""
         return self._each_memory(text, what, self.seal, self.seal_error)
 
     def open_tick(self, text: str, what: str) -> str:
@@ -151,12 +151,12 @@ class Payloads:
 
 
 def _cause(error: Exception) -> str:
-    """What a codec raised. Its message may quote the value, unless it is one of the library's own."""
+    """The cause of a codec's failure. Its message may quote the value, unless it is an error of the library."""
     return str(error) if isinstance(error, PayloadError) else type(error).__name__
 
 
 def named_codec(name: str) -> PayloadCodec | None:
-    """The codec that `module:name` stands for; None for "none". The current folder is importable."""
+    """The codec that `module:name` names; None for "none". The current folder is importable."""
     if name == "none":
         return None
     module, _, attribute = name.partition(":")

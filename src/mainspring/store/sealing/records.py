@@ -1,6 +1,6 @@
-"""The records of a store with their values sealed, or opened.
+"""Seal and open the records of a store.
 
-What is read for many runs at once is opened as far as it can be: a value whose codec fails stays sealed, and is shown as such.
+Records that are read for many runs at once are opened as far as possible: a value whose codec fails stays sealed, and is shown as sealed.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ R = TypeVar("R")
 W = TypeVar("W", bound="Op")
 
 VALUES = frozenset({"step", "transaction", "call", "result", "receive", "event", "stream", "question", "answer"})
-"""Operations whose outcome is a value of the user's. Those of the others are the library's own, and read by its statements."""
+"""Operations whose outcome is a user's value. Other outcomes are the library's own, and read by its statements."""
 _WORDS = {"interrupted"}
 """Reasons of failed runs that do not contain the message of an exception."""
 
 
 class Sealer:
-    """Seals records on their way into the store. `PayloadError` if the codec fails."""
+    """Seals records before they are stored. Raises `PayloadError` if the codec fails."""
 
     def __init__(self, payloads: Payloads) -> None:
         self._payloads = payloads
 
     def op(self, op: W) -> W:
-        """A write of the committer's, or of a transaction."""
+        """Seal a write of the committer or of a transaction."""
         changed: dict[str, Any] = {}
         match op:
             case RecordStep():
@@ -123,24 +123,24 @@ class Sealer:
 
 
 class Opener:
-    """Opens records on their way out of the store."""
+    """Opens records that were read from the store."""
 
     def __init__(self, payloads: Payloads) -> None:
         self._payloads = payloads
 
     # -- all or nothing ------------------------------------------------------------------------------------------------
     def claim(self, claim: Claim) -> Claim:
-        """A run that is to be executed. `PayloadError` if any of it cannot be read."""
+        """Open a run to execute. Raises `PayloadError` if a value cannot be decoded."""
         return replace(
             claim, run=self._run(claim.run, _exactly), steps=[self._step(each, _exactly) for each in claim.steps]
         )
 
     def message(self, message: Message | None) -> Message | None:
-        """A message that is to be received. `PayloadError` if it cannot be read."""
+        """Open a message to receive. Raises `PayloadError` if it cannot be decoded."""
         return None if message is None else self._message(message, _exactly)
 
     def value(self, reading: Reading) -> Reading:
-        """Values that are asked for. `PayloadError` if one cannot be read."""
+        """Open values for a caller. Raises `PayloadError` if one cannot be decoded."""
         return replace(reading, entries=[self._spoken(each, _exactly) for each in reading.entries])
 
     # -- as far as it can be -------------------------------------------------------------------------------------------
@@ -238,7 +238,7 @@ def _exactly(change: Callable[[str, str], str], text: str | None, what: str) -> 
 
 
 def kept(change: Callable[[str, str], str], text: str | None, what: str) -> str | None:
-    """An opened text, or the sealed one where the codec fails."""
+    """The opened text, or the sealed one if the codec fails."""
     if text is None:
         return None
     try:
@@ -248,7 +248,7 @@ def kept(change: Callable[[str, str], str], text: str | None, what: str) -> str 
 
 
 def _in_full(reason: str | None, sealed: str | None, opened: Any) -> str | None:
-    """The reason of a failed run as it would be in the clear: with the message of the exception."""
+    """The reason of a failed run as it would be without a codec: with the message of the exception."""
     if reason is None or sealed is None or opened is None or sealed == opened or reason in _WORDS:
         return reason
     import json  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""A store whose values are sealed by a codec: what is above it sees values, what is below it sees what is stored."""
+"""A store whose values are sealed by a codec: its callers see values, the database has encoded ones."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _NOTED = [field for field in Finish.__struct_fields__ if field not in {"output",
 
 
 def sealed_store(store: Store, codec: PayloadCodec) -> Store:
-    """A store whose values are encoded and decoded by a codec."""
+    """Wrap a store so that a codec encodes and decodes its values."""
     payloads = Payloads(codec)
     store.transactions.use(payloads=payloads)
     return cast("Store", SealedStore(store, payloads))
 
 
 class SealedStore(Delegate):
-    """See `mainspring.store.protocol.Store`."""
+    """A store with sealed values, as `mainspring.store.protocol.Store` specifies it."""
 
     _inner: Store
 
@@ -56,7 +56,7 @@ class SealedStore(Delegate):
         self.watching = SealedDashboard(inner.watching, payloads)
 
     def apply(self, ops: Sequence[Op], now: int) -> list[Result | Exception]:
-        """What cannot be encoded comes back as its exception, with all later writes about the same run."""
+        """Apply writes. A write that cannot be encoded is answered with its exception, and so are later writes of the same run."""
         answers: list[Result | Exception | None] = [None] * len(ops)
         failed: dict[str, PayloadError] = {}
         sealed: list[tuple[int, Op]] = []
@@ -73,7 +73,7 @@ class SealedStore(Delegate):
         for (number, copy), answer in zip(sealed, found, strict=True):
             op = ops[number]
             if isinstance(op, Finish):
-                for field in _NOTED:  # what the store has noted in a write is for its maker
+                for field in _NOTED:  # copies what the store has added to a write to the caller's own write
                     setattr(op, field, getattr(copy, field))
             if isinstance(answer, Recorded) and answer.ending is not None:
                 answer.ending = self._open.ending(answer.ending)
@@ -81,7 +81,7 @@ class SealedStore(Delegate):
         return cast("list[Result | Exception]", answers)
 
     def claim(self, request: ClaimRequest) -> Claimed:
-        """Runs whose values cannot be decoded fail here, with the reason, and are not handed to the worker."""
+        """Claim runs. Runs whose values cannot be decoded fail here, with the reason, and are not handed to the worker."""
         found = self._inner.claim(request)
         claims: list[Claim] = []
         failed: list[Op] = []

@@ -1,7 +1,7 @@
-"""A batch of writes on SQLite, inside a transaction that the caller has begun.
+"""Apply a batch of writes on SQLite, inside a transaction that the caller has begun.
 
-The bulk fast path: writes of one kind are one statement. That tells how many rows were changed, not which; so when the number is short,
-the group is rolled back to its savepoint, and each write is applied by itself (`store/verbs/apply.py`), where it learns whether it lost.
+The bulk fast path: writes of one kind are one statement. SQLite returns how many rows were changed, not which. If there are too few, the
+group is rolled back to its savepoint and each write is applied alone (`store/verbs/apply.py`), which finds out whether it lost a race.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ BAD_DATA = (
     sqlite3.ProgrammingError,
     OverflowError,
 )
-"""What SQLite raises for values that it cannot take."""
+"""Exceptions of SQLite for values that it refuses."""
 
 # -- statements ----------------------------------------------------------------------------------------------------------
 INSERT_RUNS = Bulk(
@@ -107,7 +107,7 @@ _FINISH = Bulk(
 """,
     9,
 )
-# The indexes are named because others would have to read the whole history of the schedule.
+# The indexes are named because SQLite would otherwise read the whole history of the schedule.
 _NOTE_SUCCESS = prefixed(
     f"""
   UPDATE schedules SET failures = 0, last_result = :output, last_failure = NULL
@@ -125,7 +125,7 @@ _WAITER_FOR_ONE = prefixed("SELECT 1 FROM steps WHERE completed IS NULL AND chil
 
 
 def record_alone(connection: sqlite3.Connection, op: RecordStep) -> bool:
-    """Record a step, as a transaction by itself. False: nothing was written, for a reason that `Batch` finds."""
+    """Record a step in a transaction of its own. Return False if nothing was written; `Batch` finds out why."""
     return UPSERT_STEPS.run(connection, [_record_values(op)]) == 1
 
 
@@ -140,10 +140,10 @@ class Batch:
         self.changes = self._tx.changes
         self._lone = False
         self._refused: dict[str, Exception] = {}
-        """Runs about which the database refused something: what comes after that is not written either."""
+        """Runs with a refused write. Their later writes are not applied either."""
 
     def apply(self, ops: Sequence[Op]) -> list[Result | Exception]:
-        """Apply all of them; writes about one run in their order, others grouped by kind."""
+        """Apply all writes: those of one run in their order, the others grouped by kind."""
         self._lone = len(ops) == 1
         answers: dict[int, Result | Exception] = {}
         for layer in layers(ops):
@@ -173,9 +173,9 @@ class Batch:
         return self._guarded(lambda: run_script(apply(self._tx, op), self._executor), [op])
 
     def _guarded(self, work: Callable[[], Any], ops: Sequence[Op]) -> Any:
-        """Do it or leave no trace: None, an exception for bad data, and TAKEN mean that nothing was written.
+        """Apply writes, or roll them back: None, an exception for bad data, and TAKEN mean that nothing was written.
 
-        A lone write that starts no runs needs no savepoint: the transaction is its own, and it fails with its first statement.
+        A single write that starts no runs needs no savepoint: it has the transaction to itself and fails with its first statement.
         """
         if self._lone and not getattr(ops[0], "starts", None):
             return work()
@@ -193,7 +193,7 @@ class Batch:
         return answer
 
     def _close(self) -> None:
-        """Wake the runs that wait for what the batch changed."""
+        """Wake the runs that wait for the changes of the batch."""
         ended = self.changes.ended
         if len(ended) == 1 and not self.changes.published:
             if self._db.execute(_WAITER_FOR_ONE, tuple(ended)).fetchone() is None:
@@ -218,7 +218,7 @@ class Batch:
         ]
 
     def _cancel_started(self, ops: list[Start]) -> set[str]:
-        """Runs that a step of a cancelled run asks for are cancelled from the beginning; which ones are."""
+        """Cancel the runs that steps of cancelled runs start. Return their ids."""
         askers = [op.asker for op in ops if op.asker is not None]
         if not askers:
             return set()
@@ -288,11 +288,11 @@ class Batch:
         return [Verdict.DONE] * len(ops)
 
     def _note_successes(self, ops: list[Finish]) -> None:
-        """Have schedules take note of runs that end well while nothing waits for their end, in the moment before they do.
+        """Let schedules process runs that succeed while nothing waits for their end, just before they end.
 
-        All other ends are left to the next pass over the schedule, as all are on PostgreSQL, where a run that ends waits for no
-        schedule. Here a writer has the whole database anyway, and a pass less is a commit less. Several runs of one schedule are
-        left to the pass, too: it matters which of them ended last.
+        The next pass over the schedule processes all other ends, as it does for all ends on PostgreSQL, where a run that ends waits for no
+        schedule. Here a writer has the whole database locked anyway, and one pass less is one commit less. Several ended runs of one
+        schedule are left to the pass, too, because the order of their ends matters.
         """
         of_schedule = Counter(op.schedule for op in ops)
         for op in ops:

@@ -1,7 +1,7 @@
-"""Connections that user code borrows for a while, and what has to be taken back from them afterwards.
+"""Connections that user code borrows, and their cleanup afterwards.
 
-A SELECT that was not read to its end keeps its connection at what the database was then. After another connection has written, such
-a connection can no longer write: for as long as that cursor is alive, in a variable, or in the traceback of an exception.
+A SELECT that was not read to its end keeps the snapshot of its connection. After another connection has written, such a connection can no
+longer write while that cursor is referenced, by a variable or by the traceback of an exception.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class BorrowedConnection(sqlite3.Connection):
-    """A connection that knows the cursors that were made on it, and is of use only while it is borrowed.
+    """A connection that tracks its cursors, and that can only be used while it is borrowed.
 
-    Between `begin` and `commit` it executes nothing outside the transaction: after SQLite has rolled that back, statements would
-    commit one by one.
+    Between `begin` and `commit` it executes nothing outside of the transaction: after SQLite has rolled back, statements would commit one
+    by one.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -52,12 +52,12 @@ class BorrowedConnection(sqlite3.Connection):
         return made.executescript(*args)
 
     def begin(self) -> None:
-        """Begin the transaction that the borrower is to stay in."""
+        """Begin the transaction of the borrower."""
         self.cursor().execute("BEGIN IMMEDIATE")
         self._begun, self._cause = True, None
 
     def end(self, how: str) -> None:
-        """End it: COMMIT, or ROLLBACK if there is still something to roll back."""
+        """End the transaction: COMMIT, or ROLLBACK if it is still open."""
         self._begun = False
         if how == "COMMIT" or self.in_transaction:
             self.cursor().execute(how)
@@ -73,17 +73,17 @@ class BorrowedConnection(sqlite3.Connection):
         super().rollback()
 
     def require_open(self) -> None:
-        """`InTransaction` if the transaction that was begun is over."""
+        """Raise `InTransaction` if the transaction has ended."""
         if self._begun and not self.in_transaction:
             raise rolled_back(self._cause)
 
     def note(self, error: sqlite3.Error) -> None:
-        """A statement failed; it may have rolled the transaction back."""
+        """Note that a statement failed, which may have rolled the transaction back."""
         if self._begun and self._cause is None and not self.in_transaction:
             self._cause = error
 
     def check(self, statement: str) -> None:
-        """Refuse a statement that would be made outside the transaction, or would end it."""
+        """Refuse a statement outside of the transaction, or one that would end it."""
         if self._begun:
             self.require_open()
             leave_alone(statement)
@@ -96,17 +96,17 @@ class BorrowedConnection(sqlite3.Connection):
         self._is_borrowed = True
 
     def stop_reading(self) -> None:
-        """Close what has not been read to its end."""
+        """Close the cursors that were not read to their end."""
         close_all(self._cursors)
 
     def take_back(self) -> None:
-        """The end of it: it reads as before, and a borrower that still has it can do nothing with it."""
+        """End the loan: restore the settings, and refuse further use by the borrower."""
         self.row_factory, self.text_factory = None, str
         self._is_borrowed = False
 
 
 class BorrowedCursor(sqlite3.Cursor):
-    """A cursor on such a connection."""
+    """A cursor on a borrowed connection."""
 
     connection: BorrowedConnection  # pyright: ignore[reportIncompatibleMethodOverride]
 
@@ -132,21 +132,21 @@ class BorrowedCursor(sqlite3.Cursor):
 
 
 def rolled_back(cause: BaseException | None) -> InTransaction:
-    """The error for a function that goes on after its transaction was rolled back."""
+    """The error for a function that continues after its transaction was rolled back."""
     error = InTransaction(ROLLED_BACK.format(cause=cause or "it is no longer open"))
     error.__cause__ = cause
     return error
 
 
 def close_all(cursors: Iterable[sqlite3.Cursor]) -> None:
-    """Close cursors: nothing of what they have not read is read any more."""
+    """Close cursors and drop their unread rows."""
     for cursor in list(cursors):
         cursor.close()
 
 
 @contextlib.contextmanager
 def as_text(connection: Any) -> Generator[None]:
-    """Texts are read as `str` meanwhile, whatever the owner of a connection has made of them."""
+    """Read texts as `str` within the block, whatever `text_factory` the owner of the connection has set."""
     factory = connection.text_factory
     connection.text_factory = str
     try:

@@ -1,7 +1,6 @@
-"""Taking runs on SQLite: those without a queue, those that have begun, and of the others what their queues admit.
+"""Claim runs on SQLite: those without a queue, those that have begun, and those that their queues admit.
 
-Everything is taken by two statements, one that chooses and one that takes, however many there are. Nothing needs a lock: the
-transaction that counts is the only one that writes.
+Two statements claim any number of runs: one chooses, one updates. No locks are needed: the transaction that counts is the only writer.
 """
 
 from __future__ import annotations
@@ -126,7 +125,7 @@ class Claiming:
         }
         self._more = self._short = False
         self._by_name: ByName | None = None
-        """Where runs wait whose functions the worker does not know."""
+        """The lookup by function, if runs wait whose functions the worker does not know."""
 
     def claim(self) -> Claimed:
         request = self._request
@@ -153,7 +152,7 @@ class Claiming:
 
     # -- choosing ------------------------------------------------------------------------------------------------------
     def _ids(self, statement: str, limit: int, **values: Any) -> list[str]:
-        """What a statement finds, and whether there was more of it."""
+        """The ids that a statement finds, and whether it found more than the limit."""
         found = self._db.execute(DIALECT.spelled(statement), self._values | values | {"limit": limit + 1}).fetchall()
         self._more = self._more or len(found) > limit
         return [row[0] for row in found[:limit]]
@@ -177,7 +176,7 @@ class Claiming:
         return found.ids
 
     def _queued(self, demands: Demands, room: int) -> list[str]:
-        """Choose from the queues in turn."""
+        """Choose runs from the queues in turn."""
         chosen: list[str] = []
         for allotment in demands.each(room):
             placed, recent = self._placed(allotment), self._recent(allotment)
@@ -262,11 +261,11 @@ class Claiming:
 
 
 class ByName:
-    """What waits of the functions that a worker knows, `names`, where runs of others wait as well.
+    """Finds waiting runs of the functions that a worker knows, `names`, among runs of other functions.
 
-    Going through what waits in its order and leaving out what does not fit takes long where that is nearly everything. So it is looked
-    up function by function, by the index `runs_name`, and what is found first of each is put together in the right order. The index is
-    named, because by its statistics SQLite may take another one for as good.
+    A scan of the waiting runs in their order is slow if most of them are of other functions. So the runs are looked up function by
+    function, in the index `runs_name`, and the first of each are merged in the right order. The index is named, because by its statistics
+    SQLite may prefer another one.
     """
 
     def __init__(self, connection: sqlite3.Connection, names: Sequence[str]) -> None:
@@ -277,7 +276,7 @@ class ByName:
         return self._any(_ANY, queue)
 
     def partitions(self, statement: str, values: dict[str, Any], after: str, most: int) -> list[str]:
-        """The partitions of a queue in which runs wait that fit, in order; `statement` finds those of one function."""
+        """The partitions of a queue with runs to claim, in order. `statement` finds those of one function."""
         found: list[str] = []
         while len(found) < most:
             each = [
@@ -302,7 +301,7 @@ class ByName:
         )
 
     def first(self, statement: str, values: dict[str, Any], limit: int) -> list[str]:
-        """The ids of the first runs of all functions: from what a statement finds of one `name`, with how they are ordered."""
+        """The ids of the first runs of all functions. `statement` finds those of one `name`, with their sort keys."""
         rows = [
             row
             for name in self._names

@@ -1,7 +1,7 @@
 """Connections to a SQLite file: one that writes, a few that read, and turns between processes.
 
-Writers queue twice before SQLite sees them: at a lock in the process, then at a lock file between processes (`turns.py`).
-SQLite's own busy handler sleeps and tries again, which is unfair and slow once several processes write.
+Writers wait twice before they reach SQLite: for a lock in the process, then for a lock file between processes (`turns.py`). SQLite's own
+busy handler sleeps and retries, which is unfair and slow when several processes write.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ log = logging.getLogger("mainspring.store")
 
 _BUSY_SECONDS = 30.0
 _SILENT_SECONDS = 2.0
-"""How long a write waits for SQLite's lock before the log says so."""
+"""How many seconds a write waits for SQLite's lock before it logs that."""
 _LEAST_BUSY_SECONDS = 5.0
 _UNAVAILABLE = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
 
 
 def raise_translated(error: sqlite3.Error, path: str) -> NoReturn:
-    """Raise the library's error for what the database cannot help with; any other is raised as it is."""
+    """Raise the library's error for a database that cannot be used. Raise any other error as it is."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code == sqlite3.SQLITE_FULL:
         raise StoreFull(f"no room on the disk of {path}: {error}; work goes on when there is") from error
@@ -50,7 +50,7 @@ def raise_translated(error: sqlite3.Error, path: str) -> NoReturn:
 
 
 class translated:  # noqa: N801  (it reads as the function it could be, but every write goes through it)
-    """Raise the library's errors for what the database cannot help with."""
+    """Raise the library's errors for a database that cannot be used."""
 
     __slots__ = ("_path",)
 
@@ -81,7 +81,7 @@ class Turn:
 
 
 class Prompt:
-    """A turn that is taken only if it is free, for a `with` statement; whether it was."""
+    """A turn that is taken only if it is free, for a `with` statement, which returns True if it was."""
 
     __slots__ = ("_database", "_taken")
 
@@ -102,12 +102,12 @@ _all_open: WeakSet[Database] = WeakSet()
 
 
 class Database:
-    """A SQLite file, or a temporary one when `path` is empty: it vanishes on close and does not wait for the disk."""
+    """A SQLite file, or a temporary one if `path` is empty, which is deleted on close and does not wait for the disk."""
 
     def __init__(self, path: str, *, synchronous: str = "FULL", lease: float = 15.0) -> None:
         self._temporary = None if path else tempfile.TemporaryDirectory(prefix="mainspring-")
         self.path = str(Path(path).absolute() if self._temporary is None else Path(self._temporary.name, "memory.db"))
-        """Absolute: a process that goes to another folder stays with its file."""
+        """Absolute, so that a process that changes its folder keeps its file."""
         self._synchronous = "OFF" if self._temporary else synchronous
         self._lock = threading.Lock()
         self._readers: SimpleQueue[sqlite3.Connection] = SimpleQueue()
@@ -133,7 +133,7 @@ class Database:
             _all_open.add(self)
             self._writer = self._connect()
             if self._writer.execute("PRAGMA journal_mode").fetchone() != ("wal",):
-                # Only then is there something to write: who has the turn may be waiting for a transaction of the caller's own.
+                # Only if there is something to write: the holder of the turn may be waiting for a transaction of the caller.
                 with self._turn:
                     self._writer.execute("PRAGMA journal_mode = WAL")
             self._opened = None if self._temporary is not None else _identity(self.path)
@@ -150,7 +150,9 @@ class Database:
     def close(self) -> None:
         with self._lock, self._lending:
             for connection in self._all:
-                if connection not in self._reading:  # that would crash the process; its reader closes it afterwards
+                if (
+                    connection not in self._reading
+                ):  # that would crash the process; the reading thread closes it afterwards
                     connection.close()
             self._all.clear()
             self._writer = None
@@ -161,10 +163,9 @@ class Database:
             self._temporary.cleanup()
 
     def leave_to_parent(self) -> None:
-        """In a forked process: give up the right to take turns.
+        """Give up the right to take turns, in a forked process.
 
-        All processes that have the file open share the turn, so a child that lives on would never give back one that its parent had
-        taken before it died.
+        All processes that have the lock file open share the turn, so a child would keep a turn that its parent had taken before it died.
         """
         if self._turns is not None:
             self._turns.close()
@@ -185,7 +186,7 @@ class Database:
                 raise
 
     def patiently(self, begin: Callable[[], T]) -> T:
-        """Execute a statement that takes SQLite's lock for the writer. A long wait is logged, with who holds the lock."""
+        """Execute a statement that takes SQLite's write lock. A long wait is logged, with the holder of the lock."""
         try:
             return begin()
         except sqlite3.OperationalError as error:
@@ -198,52 +199,52 @@ class Database:
 
     @contextlib.contextmanager
     def write_alone(self) -> Generator[sqlite3.Connection]:
-        """A connection for one statement that writes, `patiently`: it is a transaction by itself, which spares two statements."""
+        """A connection for one statement that writes, `patiently`, in a transaction of its own, which saves two statements."""
         with translated(self.path), self._turn:
             yield self._open_writer()
 
     @property
     def prompt(self) -> bool:
-        """Whether nothing here waits for a disk or for another process."""
+        """Whether a write waits neither for a disk nor for another process."""
         return self._temporary is not None
 
     def at_once(self) -> Prompt:
-        """The turn at writing for what this thread does meanwhile, if it is free at this moment; whether it is."""
+        """Take the turn at writing for this thread within the block, if it is free now. Returns True if it was."""
         return Prompt(self)
 
     def try_turn(self) -> bool:
-        """Take the turn at writing for this thread, if it is free at this moment."""
+        """Take the turn at writing for this thread, if it is free now."""
         if not self._lock.acquire(blocking=False):
             return False
         self._taken_by = threading.get_ident()
         return True
 
     def leave_turn(self) -> None:
-        """Give such a turn back."""
+        """Release a turn taken with `try_turn`."""
         self._taken_by = None
         self._lock.release()
 
     def lend_turn(self) -> None:
-        """Take a turn at writing for a user's function on this thread. Whatever else it would write here meanwhile is an error."""
+        """Take a turn at writing for a user's function on this thread. Other writes of this thread raise until it ends."""
         self.take_turn()
         self._borrowed_by = threading.get_ident()
 
     def take_back_turn(self) -> None:
-        """The end of it."""
+        """End the turn of a user's function."""
         self._borrowed_by = None
         self.end_turn()
 
     def writer(self) -> sqlite3.Connection:
-        """The connection that writes. To be used within a turn."""
+        """The connection that writes. Use it only within a turn."""
         return self._open_writer()
 
     def another(self) -> BorrowedConnection:
-        """One more connection that can write, to be borrowed within a turn. Closed with the rest."""
+        """Another connection that can write, to be borrowed within a turn. Closed with the others."""
         self._open_writer()
         return self._connect(BorrowedConnection)
 
     def discard(self, connection: sqlite3.Connection) -> None:
-        """Close such a connection for good."""
+        """Close a connection that `another` returned."""
         if connection in self._all:
             self._all.remove(connection)
         connection.close()
@@ -256,7 +257,7 @@ class Database:
 
     @contextlib.contextmanager
     def read_untranslated(self) -> Generator[sqlite3.Connection]:
-        """The same, where errors are SQLite's own."""
+        """A connection to read with, whose errors are SQLite's own."""
         self._require_same_file()
         connection = self._reader()
         try:
@@ -265,12 +266,12 @@ class Database:
             self._give_back(connection)
 
     def size(self) -> int:
-        """How many bytes the file has."""
+        """The size of the file in bytes."""
         return os.stat(self.path).st_size  # noqa: PTH116  (as below)
 
     @contextlib.contextmanager
     def snapshot(self) -> Generator[sqlite3.Connection]:
-        """The same, where all that is read is of one moment."""
+        """A connection to read with, in one snapshot."""
         with self.read() as connection:
             connection.execute("BEGIN")
             try:
@@ -304,7 +305,7 @@ class Database:
             return version
 
     def changes(self) -> int:
-        """How many rows the writer has ever changed."""
+        """The number of rows that the writer has changed so far."""
         return self._open_writer().total_changes
 
     def _open_writer(self) -> sqlite3.Connection:
@@ -348,18 +349,18 @@ class Database:
                 raise
 
     def _require_same_file(self) -> None:
-        """A file that was removed or replaced can be read and written as before by those that have it open, and no other process sees any of it."""
+        """Raise if the file was removed or replaced: writes to the open file would be visible to no other process."""
         if self._opened is not None and self._opened != _identity(self.path):
             raise StoreReplaced(
                 f"the database {self.path} was removed or replaced since it was opened; put it back, or start this process again"
             )
 
     def _has_turn(self) -> bool:
-        """Whether this thread took the turn `at_once`, and keeps it until it leaves that."""
+        """Whether this thread has a turn taken with `at_once`."""
         return self._taken_by == threading.get_ident()
 
     def end_turn(self) -> None:
-        """Let the others write. In a forked process there is nothing to give back: the turn was the parent's."""
+        """Release the turn. A forked process has nothing to release: the turn was the parent's."""
         if self._taken_by is not None and self._has_turn():
             return
         try:
@@ -369,7 +370,7 @@ class Database:
             self._lock.release()
 
     def _be_patient(self, seconds: float) -> None:
-        """How long SQLite waits for a lock of its own. Without the turn there has been a long wait already."""
+        """Set how long SQLite waits for its own lock: only briefly without the turn, which was waited for already."""
         if seconds != self._patience and self._writer is not None:
             self._writer.execute(f"PRAGMA busy_timeout = {round(seconds * 1_000)}")
             self._patience = seconds

@@ -1,4 +1,4 @@
-"""Statements on SQLite connections, and transactions of the store's own."""
+"""Executors for SQLite connections, and transactions of the store's own."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BLOCKS: dict[Bulk, Blocks] = {}
 
 
 class SqliteExecutor:
-    """Executes statements on a connection of the store's own. A bulk statement gets its rows as values, not as JSON."""
+    """Executes statements on the store's own connection. A bulk statement gets its rows as values, not as JSON."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._db = connection
@@ -42,7 +42,7 @@ class SqliteExecutor:
 
 
 class UsersExecutor:
-    """Executes statements on a user's `sqlite3` connection, whatever the user has made of its rows."""
+    """Executes statements on a user's `sqlite3` connection, whatever its settings."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._db = connection
@@ -58,7 +58,7 @@ class UsersExecutor:
 
 
 class UsersAsyncExecutor:
-    """Executes statements on a user's `aiosqlite` connection, of which SQLAlchemy's asynchronous ones are made."""
+    """Executes statements on a user's `aiosqlite` connection, which SQLAlchemy's async connections use as well."""
 
     def __init__(self, connection: Any) -> None:
         self._db = connection
@@ -69,7 +69,7 @@ class UsersAsyncExecutor:
             self._begun = True
             if (
                 not self._db.in_transaction
-            ):  # one that begins by reading could not write after another process has written
+            ):  # a transaction that begins by reading cannot write after another process has written
                 await self._db.execute("BEGIN IMMEDIATE")
         async with self._db.execute(DIALECT.spelled(sql), DIALECT.values(values)) as cursor:
             cursor.row_factory = None
@@ -78,7 +78,7 @@ class UsersAsyncExecutor:
 
 
 class SqliteTransactor:
-    """Runs scripts in transactions of the store's own. Writers take turns, so a script runs once."""
+    """Runs scripts in the store's own transactions. Writers take turns, so a script runs once."""
 
     def __init__(self, database: Database, publish: Callable[[Changes], None]) -> None:
         self._db = database

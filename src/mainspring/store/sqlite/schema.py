@@ -1,4 +1,4 @@
-"""The tables of a SQLite file: making them, comparing them with what this code needs, finding damage."""
+"""The tables of a SQLite file: create them, compare them with what this code needs, find damage."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _QUESTIONS = [
 
 
 def report(db: sqlite3.Connection) -> SchemaReport:
-    """How the tables compare with what this code needs, by the names and checksums of the migrations."""
+    """Compare the tables with what this code needs, by the names and checksums of the migrations."""
     there = db.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'mainspring_migrations'").fetchone()
     try:
         applied: dict[str, str] = dict(db.execute(prefixed(migrations.APPLIED)).fetchall()) if there else {}
@@ -64,7 +64,7 @@ def report(db: sqlite3.Connection) -> SchemaReport:
 
 def migrate(db: sqlite3.Connection, path: str) -> None:
     """Bring the tables up to date, inside an open transaction."""
-    pending = report(db).pending  # again: another process may have migrated meanwhile
+    pending = report(db).pending  # again: another process may have migrated since
     if len(pending) == len(MIGRATIONS):
         _refuse_strangers(db, path)
     db.execute(_MIGRATIONS_TABLE)
@@ -75,7 +75,7 @@ def migrate(db: sqlite3.Connection, path: str) -> None:
 
 
 def _refuse_strangers(db: sqlite3.Connection, path: str) -> None:
-    """A file in which another program has tables of these names."""
+    """Raise for a file in which another program has tables of these names."""
     ours = {name for kind, name, _ in _expected() if kind in {"table", "view"}} - {"mainspring_migrations"}
     taken = sorted(ours & {name for _, name, _ in db.execute(_MADE)})
     if taken:
@@ -93,12 +93,12 @@ def _apply(db: sqlite3.Connection, migration: Migration, path: str) -> None:
 
 
 def script() -> str:
-    """The whole schema as SQL that a person can read, review and execute; the store then finds it done."""
+    """Return the schema as SQL that an operator can review and execute. The store then finds it applied."""
     return f"BEGIN;{_MIGRATIONS_TABLE};\n\n{prefixed(migrations.as_script(MIGRATIONS))}COMMIT;\n"
 
 
 def _statements(script: str) -> list[str]:
-    """The statements of a script; `executescript` would commit the transaction they are to be part of."""
+    """The statements of a script. `executescript` would commit the open transaction."""
     found: list[str] = []
     pending = ""
     for line in script.splitlines(keepends=True):
@@ -111,7 +111,7 @@ def _statements(script: str) -> list[str]:
 
 # -- finding out -------------------------------------------------------------------------------------------------------------
 def inspect(rows: Rows, now: int, *, thorough: bool) -> Iterator[Oddity]:
-    """What should not be so in a file."""
+    """Find damage and differences in a file."""
     for found in _inspect(rows, now, thorough=thorough):
         yield replace(found, hint=prefixed(found.hint))
 
@@ -139,7 +139,7 @@ def _damage(rows: Rows, *, thorough: bool) -> Iterator[Oddity]:
 
 
 def _altered(rows: Rows) -> Iterator[Oddity]:
-    """Tables, columns, indexes and views that are not as the migrations make them."""
+    """Tables, columns, indexes and views that differ from those of the migrations."""
     try:
         there = {(kind, name): text for kind, name, text in rows(_MADE)}
     except sqlite3.Error as error:
@@ -171,7 +171,7 @@ def _columns(table: str, wanted: Sequence[Sequence[object]], found: Sequence[Seq
 
 
 def _scratch() -> sqlite3.Connection:
-    """A database in memory with the tables as they should be."""
+    """A database in memory with the tables of the migrations."""
     made = sqlite3.connect(":memory:", isolation_level=None)
     made.execute(_MIGRATIONS_TABLE)
     for migration in MIGRATIONS:

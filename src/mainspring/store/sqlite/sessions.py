@@ -1,7 +1,7 @@
 """Transactions of users' functions on SQLite: a turn at writing, BEGIN IMMEDIATE, the function, COMMIT.
 
-A function that is given a `Tx` works on the connection that everything is written with; one that wants a connection of its
-own to play with is given another one, because what it does to that must not stay.
+A function that is given a `Tx` works on the store's writing connection. A function that wants a connection is given another one, because
+its changes to the connection's settings must not stay.
 """
 
 from __future__ import annotations
@@ -54,12 +54,14 @@ _RECORD_FIRST = prefixed(
     {", ".join("?" * (len(RECORDED_COLUMNS) - 1))})
 """
 )
-"""The fast path of `record_outcome`, in half the time: for an owned run, and a step of which nothing is recorded yet. Otherwise a
-constraint refuses it. Its values are the owner, the epoch, and those of the step."""
+"""The fast path of `record_outcome`, in half the time, for an owned run and a step without a record. Otherwise a constraint refuses it.
+
+Its values are the owner, the epoch, and those of the step.
+"""
 
 
 class SqliteSession:
-    """An open transaction on one connection: on the one that everything is written with, or on a borrowed one."""
+    """An open transaction on one connection: the store's writing connection, or a borrowed one."""
 
     def __init__(
         self, connection: sqlite3.Connection, wrapped: Wrapped | None = None, payloads: Payloads | None = None
@@ -74,14 +76,14 @@ class SqliteSession:
 
     @property
     def joined(self) -> Joined:
-        """Made when first asked for: most transactions are left alone."""
+        """The transaction for the library's verbs, created on first use: most transactions call none."""
         if self._joined is None:
             self._joined = Joined(DIALECT, SQLITE_FILTERS, executor=_OpenExecutor(self), payloads=self._payloads)
         return self._joined
 
     @property
     def news(self) -> Signal | None:
-        """The changes to be published when it has committed."""
+        """The changes to publish after the commit."""
         joined = self._joined
         return joined.changes.signal() if joined is not None and joined.changes else None
 
@@ -107,11 +109,11 @@ class SqliteSession:
         self.require_open()
 
     async def flush_async(self) -> None:
-        """This one blocks."""
+        """Flush, blocking: this connection is not async."""
         self.flush()
 
     def require_open(self) -> None:
-        """`InTransaction` if SQLite has rolled the transaction back: what comes now would commit by itself."""
+        """Raise `InTransaction` if SQLite has rolled the transaction back: later statements would commit one by one."""
         if not self._db.in_transaction:
             if isinstance(self._db, BorrowedConnection):
                 self._db.require_open()
@@ -120,20 +122,20 @@ class SqliteSession:
     def record(self, write: RecordStep, now: int) -> State | None:
         """See `mainspring.store.external.sessions.Session`.
 
-        That nothing has come in between is seen by the statement that writes. If something has, it writes nothing.
+        The statement that writes also checks that nothing changed in between. If something did, it writes nothing.
         """
         if type(write) is RecordStep and write.mood is None and self._joined is None:
             try:
                 self._db.execute(_RECORD_FIRST, (write.owner, write.step.epoch, *step_values(write.step)))
             except sqlite3.IntegrityError:
-                pass  # the run is being stopped, or not owned, or the step was recorded before
+                pass  # the run is being stopped or not owned, or the step was recorded before
             else:
                 return State.RUNNING
         joined = self.joined
         return joined.run(lambda tx: record_outcome(tx, write, joined.started), now)
 
     def end(self) -> None:
-        """The function has had its say: what it was given is of no more use, and what it has not read is not read."""
+        """Refuse further use of what the function was given, and close its unread cursors."""
         self._over = True
         if isinstance(self._db, BorrowedConnection):
             self._db.stop_reading()
@@ -163,7 +165,7 @@ class SqliteSession:
 
 
 class AwaitedSession:
-    """An open transaction on a connection that is awaited. See `mainspring.store.external.sessions.Session`."""
+    """An open transaction on an async connection. See `mainspring.store.external.sessions.Session`."""
 
     def __init__(
         self, raw: Any, connection: BorrowedConnection, wrapped: Wrapped | None, payloads: Payloads | None
@@ -196,7 +198,7 @@ class AwaitedSession:
         raise AssertionError("awaited")
 
     async def close(self) -> None:
-        """Close what functions were given. Whatever fails then is over."""
+        """Close what functions were given. Errors are ignored, because the transaction has ended."""
         if self._wrapped is not None:
             with contextlib.suppress(Exception):
                 await self._wrapped.close_async()
@@ -255,7 +257,7 @@ class SqliteTransactions:
         return self._transact_on(within(), work, on_engine=False)
 
     def _transact_on(self, opened: AbstractContextManager[Any], work: Callable[[Session], T], *, on_engine: bool) -> T:
-        """Do `work` in a transaction that is opened on a connection of the user's."""
+        """Call `work` in a transaction that is opened on a user's connection."""
         self._db.lend_turn()
         try:
             with opened as connection:
@@ -305,7 +307,7 @@ class SqliteTransactions:
         return answer
 
     async def _awaited(self, work: Callable[[Session], Awaitable[T]], wants: Wants) -> tuple[T, Joined]:
-        """Do `work` in a transaction on a connection of our own, which is awaited through aiosqlite."""
+        """Call `work` in a transaction on the library's own connection, which is async through aiosqlite."""
         connection = await on_thread(self._another)
         try:
             raw = await _aiosqlite(connection)
@@ -337,7 +339,7 @@ class SqliteTransactions:
 
     @contextlib.asynccontextmanager
     async def _turn_async(self) -> AsyncGenerator[None]:
-        """A turn at writing, waited for on a thread. Those of one loop wait for each other first: one thread waits for all of them."""
+        """Wait for a turn at writing on a thread. The callers of one loop wait for each other first, so that one thread waits for all."""
         async with self._awaiting.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
             taking = asyncio.ensure_future(on_thread(self._db.take_turn))
             try:
@@ -351,7 +353,7 @@ class SqliteTransactions:
                 self._db.end_turn()
 
     def _unwanted(self, taking: asyncio.Future[None]) -> None:
-        """A turn has come that is not waited for any more."""
+        """Release a turn whose waiter was cancelled."""
         if not taking.cancelled() and taking.exception() is None:
             self._db.end_turn()
 
@@ -390,7 +392,7 @@ class SqliteTransactions:
 
 
 class _OpenExecutor(UsersExecutor):
-    """Executes statements of the library in a transaction that it began. One that SQLite has rolled back must not go on."""
+    """Executes the library's statements in a transaction that it began. Raises if SQLite has rolled the transaction back."""
 
     def __init__(self, session: SqliteSession) -> None:
         super().__init__(session.connection)
@@ -402,7 +404,7 @@ class _OpenExecutor(UsersExecutor):
 
 
 class _JoinedExecutor(UsersExecutor):
-    """Executes statements on a user's connection. The user may have ended one transaction since, and not begun the next."""
+    """Executes statements on a user's connection. Begins a transaction if the user has ended one and not begun the next."""
 
     def begin(self) -> None:
         if not self._db.in_transaction:
@@ -423,7 +425,7 @@ def _roll_back(connection: sqlite3.Connection) -> None:
 
 
 async def _aiosqlite(connection: BorrowedConnection) -> Any:
-    """A connection as aiosqlite's, which works with it on a thread of its own."""
+    """Wrap a connection as aiosqlite's, which uses it on a thread of its own."""
     try:
         import aiosqlite  # noqa: PLC0415  (only where it is used)
     except ImportError as error:
@@ -434,7 +436,7 @@ async def _aiosqlite(connection: BorrowedConnection) -> Any:
 
 
 async def _whole(work: Coroutine[Any, Any, T]) -> T:
-    """Await something that must not be left in the middle; being cancelled has its effect afterwards."""
+    """Await a future that must not be interrupted. A cancellation is raised afterwards."""
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)

@@ -1,4 +1,4 @@
-"""The store's verbs on SQLite. Writers take turns, so a transaction sees everything that matters and nothing changes under it."""
+"""The store's verbs on SQLite. Writers take turns, so no row changes during a write transaction."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ log = logging.getLogger("mainspring.store")
 _WATCH_SECONDS = 0.025
 _KEEN_SECONDS = 0.003
 _KEEN_LOOKS = 200
-"""Who has just seen another process commit looks more often for a while: where there was one word, others follow."""
+"""A watcher that has just noticed a commit of another process polls more often for a while, because more commits may follow."""
 _BESIDE = (
     "the tables of {url} are not there yet, or not up to date, and cannot be made while a transaction is open on the file; roll it "
     "back, and make them before: enter the app or use any other verb of it first, or run `mainspring db migrate --url {url}`"
@@ -53,7 +53,7 @@ _TAKE_NOTE = prefixed(
 
 
 class SqliteStore(SqlStore):
-    """A store in a SQLite file. See `mainspring.store.protocol.Store` for what each verb promises."""
+    """A store in a SQLite file, as `mainspring.store.protocol.Store` specifies it."""
 
     def __init__(self, path: str, *, url: str, synchronous: str = "FULL", lease: float = 15.0) -> None:
         self.url = url
@@ -73,7 +73,7 @@ class SqliteStore(SqlStore):
             self._db.open()
             self._make_ready(migrate=migrate, beside=beside)
         except StoreUnavailable as error:
-            if beside:  # a file that was never ours is made ready alone
+            if beside:  # the tables of a new file cannot be made beside a transaction
                 raise SchemaError(_BESIDE.format(url=self.url)) from error
             raise
 
@@ -98,26 +98,26 @@ class SqliteStore(SqlStore):
         self._db.close()
 
     def notify_only_self(self, notify: Callable[[Signal], None]) -> None:
-        """Like `listen`, but without a thread that watches for other processes: for a simulation of them in this one."""
+        """Like `listen`, but without a thread that watches for other processes: for a simulation of them in this process."""
         self._notify = notify
 
     def changes(self) -> int:
-        """How many rows this object has ever changed."""
+        """The number of rows that this object has changed so far."""
         return self._db.changes()
 
     def listen(self, notify: Callable[[Signal], None]) -> None:
         self._notify = notify
-        seen = self._db.foreign_commits()  # taken before this returns: what is committed from now on will be noticed
+        seen = self._db.foreign_commits()  # read before this returns, so that every later commit is noticed
         self._watcher = threading.Thread(
             target=self._watch, args=(notify, seen), name="mainspring-watcher", daemon=True
         )
         self._watcher.start()
 
     def _watch(self, notify: Callable[[Signal], None], seen: int) -> None:
-        """Other processes' commits show as a change of the file's version; what they changed has to be looked for."""
+        """Watch the file's version, which other processes' commits change, and notify that anything may have changed."""
         keen = 0
         while not self._closing.is_set():
-            time.sleep(_KEEN_SECONDS if keen else _WATCH_SECONDS)  # half of what it costs to wait for an event
+            time.sleep(_KEEN_SECONDS if keen else _WATCH_SECONDS)  # costs half as much as waiting for an event
             keen = max(0, keen - 1)
             try:
                 version = self._db.foreign_commits()
@@ -130,10 +130,10 @@ class SqliteStore(SqlStore):
             seen = version
 
     def announce(self, claimed: Sequence[str]) -> None:
-        """Nothing: other processes look when the file has changed, whatever it was."""
+        """Do nothing: other processes notice that the file has changed."""
 
     def blockers(self, *, everywhere: bool = False) -> list[str]:
-        del everywhere  # who writes, writes alone
+        del everywhere  # there is only one writer
         return [str(holder) for holder in turns.holders(self._db.path)]
 
     def server_state(self) -> None:
@@ -150,7 +150,7 @@ class SqliteStore(SqlStore):
         return list(schema.inspect(self._rows_as_they_are, now, thorough=thorough))
 
     def _rows_as_they_are(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
-        """Rows, or the database's own error: where something is wrong with it, that is what was asked for."""
+        """Rows, or the database's own error: a check reports what is wrong with the database."""
         with self._db.read_untranslated() as db:
             return db.execute(prefixed(statement), values).fetchall()
 
@@ -190,5 +190,5 @@ class SqliteStore(SqlStore):
 
 
 def script() -> str:
-    """The whole schema as SQL."""
+    """The schema as SQL."""
     return schema.script()

@@ -1,10 +1,10 @@
 """Turns at writing between the processes that use one SQLite file: a lock on a file beside it.
 
-The lock is fair and quick, but it is not what keeps writers apart: SQLite's own lock does that. So a process that does not get
-its turn within a lease goes on without: a process that froze with the turn, and without SQLite's lock, stops no other. One that
-froze in the middle of a transaction cannot be passed, because SQLite's lock ends with its process only; it is named instead.
+The lock is fair and quick, but SQLite's own lock is what separates writers. So a process that does not get its turn within a lease
+continues without it: a process that froze with the turn, and without SQLite's lock, blocks no other. A process that froze in the middle of
+a transaction blocks all others, because SQLite's lock ends only with its process. The log names that process.
 
-The system knows of no time limit for such a lock. A short wait asks again and again, a longer one is left to a thread.
+The system has no time limit for such a lock. A short wait polls; a longer one is left to a thread.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mainspring.model.clock import SECOND, to_datetime
 fcntl: Any
 try:
     import fcntl
-except ImportError:  # pragma: no cover  (no such thing on Windows: SQLite's busy handler does alone)
+except ImportError:  # pragma: no cover  (not on Windows, where SQLite's busy handler is enough)
     fcntl = None
 
 POSSIBLE = fcntl is not None
@@ -40,7 +40,7 @@ class Holder(NamedTuple):
     host: str
     since: float | None
     state: str
-    """Of the process: R, S, D, T (stopped) …; empty where that is unknown."""
+    """The state of the process: R, S, D, T (stopped) …; empty: unknown."""
 
     def __str__(self) -> str:
         since = "" if self.since is None else f" since {to_datetime(int(self.since * SECOND)):%H:%M:%S} UTC"
@@ -49,7 +49,7 @@ class Holder(NamedTuple):
 
 
 class Turns:
-    """The turns of one process at one file. Used by one thread at a time, which holds a lock of the process."""
+    """The turns of one process at one file. Used by one thread at a time, under a lock of the process."""
 
     def __init__(self, path: str, patience: float) -> None:
         self._file = f"{path}-turn"
@@ -60,15 +60,17 @@ class Turns:
         self._descriptor = _open(self._file)
         self._taken = False
         self._passing = False
-        """Whether the last turn was not to be had: the next one is not waited for again."""
+        """Whether the last wait for a turn failed. Then the next one does not wait."""
         self._waiting: _Waiting | None = None
 
     def take(self) -> bool:
-        """Wait for a turn, up to a lease. False: there was none, and SQLite's own lock has to do."""
+        """Wait for a turn, up to a lease. Return False if there was none; then only SQLite's own lock separates writers."""
         self._taken = _try(self._descriptor) or (not self._passing and (self._ask_again() or self._wait()))
         self._passing = not self._taken
         if self._taken:
-            with contextlib.suppress(OSError):  # for people who look; a full disk must not stop who makes room on it
+            with contextlib.suppress(
+                OSError
+            ):  # for operators only; a full disk must not stop a writer that frees space on it
                 os.pwrite(self._descriptor, self._me, 0)
         return self._taken
 
@@ -78,7 +80,7 @@ class Turns:
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        """Close it. In a forked process: what its parent has taken ends with the parent, not with the child."""
+        """Close the lock file. In a forked process, a lock of the parent ends with the parent, not with the child."""
         os.close(self._descriptor)
         waiting, self._waiting = self._waiting, None
         if waiting is not None:
@@ -103,7 +105,7 @@ class Turns:
 
 
 class _Waiting:
-    """A wait for a turn on a thread, which goes on when no caller waits for it any more, and gives back at once what it gets then."""
+    """A wait for a turn on a thread. If the caller has given up, the thread releases the turn when it gets it."""
 
     def __init__(self, file: str) -> None:
         self._descriptor = _open(file)
@@ -117,11 +119,11 @@ class _Waiting:
         with self._deciding:
             self._taken.set()
             if self._given_up:
-                fcntl.flock(self._descriptor, fcntl.LOCK_UN)  # a child that was forked meanwhile has it open as well
+                fcntl.flock(self._descriptor, fcntl.LOCK_UN)  # a forked child may have the descriptor open as well
                 os.close(self._descriptor)
 
     def end(self, seconds: float) -> int | None:
-        """Wait so long at most: the descriptor that has the turn."""
+        """Wait at most so long. Return the descriptor that has the turn, or None."""
         self._taken.wait(seconds)
         with self._deciding:
             self._given_up = not self._taken.is_set()
@@ -132,7 +134,7 @@ class _Waiting:
 
 
 def holders(path: str) -> list[Holder]:
-    """The other processes that have the turn at writing, or SQLite's own lock, at this moment."""
+    """The other processes that have the turn at writing, or SQLite's own lock, now."""
     found = {holder.pid: holder for holder in [*_writers(path), *_of_turn(f"{path}-turn")]}
     return [holder for pid, holder in found.items() if pid != os.getpid()]
 
@@ -148,11 +150,11 @@ def _of_turn(file: str) -> list[Holder]:
         pid, _, host = os.pread(descriptor, _WIDTH, 0).decode(errors="replace").strip().partition(" ")
         return [Holder(int(pid), host, os.fstat(descriptor).st_mtime, _state(int(pid)))] if pid.isdigit() else []
     finally:
-        os.close(descriptor)  # and with it the lock, if it was free
+        os.close(descriptor)  # which also releases the lock, if it was free
 
 
 def _writers(path: str) -> list[Holder]:
-    """Who has SQLite's own lock, as the system lists it. The file itself is left alone: to close it would end this process's locks."""
+    """The processes that have SQLite's own lock, by the system's list. To open and close the file would release this process's locks."""
     try:
         inode = os.stat(f"{path}-shm").st_ino  # noqa: PTH116
         lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
