@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,7 +21,7 @@ from mainspring.engine.drivers import drive, drive_blocking
 from mainspring.engine.operations import messages, questions, steps
 from mainspring.engine.operations.transactions import transaction
 from mainspring.engine.replay.branches import ours
-from mainspring.errors import InvalidInput, WrongColour
+from mainspring.errors import InvalidInput, StoreUnavailable, WrongColour
 from mainspring.operations.runs.actions import RunActions
 from mainspring.operations.runs.bulk import Found, act_on_batch, kin_of
 from mainspring.store.messages import Entry
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from mainspring.store.protocol import Store
 
 R = TypeVar("R")
+log = logging.getLogger("mainspring.engine")
 S = TypeVar("S")
 
 
@@ -253,12 +255,17 @@ class InRun:
         return self._read_at(self._branch.take_position(), label, kind, question)
 
     def _read_at(self, position: str, label: str, kind: Any, question: Callable[[Store], R]) -> Coroutine[Any, Any, R]:
-        """Read from the store as a step: the read is executed again if no outcome was recorded."""
+        """Read from the store as a step: the read is executed again if no outcome was recorded, and while the database is unavailable."""
         runtime, ex = self.runtime, self._branch.execution
 
         async def step() -> R:
             connection = await runtime.connected()
-            return await runtime.in_thread(question, connection.store)
+            while True:
+                try:
+                    return await runtime.in_thread(question, connection.store)
+                except StoreUnavailable as error:
+                    log.warning("run %s waits for the database: %s", ex.id, error)
+                    await asyncio.sleep(ex.engine.patience)
 
         call = StepCall.once(label, step, value_codec(kind, f"the answer of {label}"))
         return drive(ex, steps.step(ex, position, call))
