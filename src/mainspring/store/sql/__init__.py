@@ -1,1 +1,1 @@
-"""SQL by table, written once for both databases; `dialect.py` says how a statement is rendered for each."""
+"""SQL by table, written once for both databases. `dialect.py` renders a statement for each."""

@@ -1,7 +1,7 @@
 """Statements that write many rows at once.
 
-Rows travel as one JSON parameter, `rows`, which each database reads in its own way. SQLite takes four times as long to read rows from
-JSON as to be given them one value after the other, so its own connection executes the `values` of such a statement (`sqlite/bulk.py`).
+Rows are sent as one JSON parameter, `rows`, which each database reads in its own way. SQLite reads rows from JSON four times as slowly as
+from single values, so the store's SQLite connection executes the `values` of such a statement (`sqlite/bulk.py`).
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class JsonRows(str):
 
 @dataclass(frozen=True, slots=True)
 class Bulk(PerDatabase):
-    """A statement for many rows, given as `rows=`, see `Bulk.rows`."""
+    """A statement for many rows, given as `rows=`; see `Bulk.rows`."""
 
     columns: tuple[str, ...]
     values: str
-    """The same for SQLite, with `{rows}` where lists of values go."""
+    """The statement for SQLite, with `{rows}` in place of the lists of values."""
 
     def rows(self, tuples: Iterable[tuple[Any, ...]]) -> JsonRows:
         """The parameter for these rows, whose values are in the order of the columns."""
@@ -53,7 +53,7 @@ def insert(table: str, columns: Sequence[str], kind: Callable[[str], str], tail:
 
 
 def update(table: str, columns: Sequence[str], kind: Callable[[str], str]) -> Bulk:
-    """Set columns of rows, found by their id, which is the first value of each."""
+    """Update columns of rows, found by their id, which is the first value of each."""
     given = ("id", *columns)
     numbered = ", ".join(f"{column} = v.column{number + 2}" for number, column in enumerate(columns))
     return Bulk(
@@ -76,7 +76,7 @@ def _typed(columns: Sequence[str], kind: Callable[[str], str]) -> str:
 
 
 def _recordset(columns: Sequence[str], kind: Callable[[str], str]) -> str:
-    """JSON is text until it is stored, so that it is stored as it was written."""
+    """The rows of a JSON parameter. JSON columns are text until they are stored, so that they are stored as written."""
     typed = (f"{column} {'text' if kind(column) in {'json', 'jsonb'} else kind(column)}" for column in columns)
     return f"json_to_recordset(:rows::json) AS v ({', '.join(typed)})"
 

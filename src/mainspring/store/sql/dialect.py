@@ -1,9 +1,9 @@
-"""One text for both databases.
+"""Statements that are written once for both databases.
 
-Statements are written in PostgreSQL's SQL, with parameters as `:name` and tables by their plain names. A `Dialect` renders them for its
-database, once each. SQLite's translates these constructs, and a shared statement uses no others that SQLite does not know:
+Statements are written in PostgreSQL's SQL, with parameters as `:name` and tables by their plain names. A `Dialect` renders each for its
+database once. SQLite's dialect translates these constructs, and a shared statement uses no others that SQLite does not know:
 
-    = ANY(:ids), <> ALL(:ids)      membership in a list; the list travels as JSON
+    = ANY(:ids), <> ALL(:ids)      membership in a list; the list is sent as JSON
     :value::type                   the type is left out
     least(a, b), greatest(a, b)    min, max; of values that are not NULL, see `earliest`
     FOR SHARE, FOR NO KEY UPDATE   left out: a writer on SQLite is alone
@@ -57,7 +57,7 @@ _NUMBERS = {
 
 @dataclass(frozen=True, slots=True)
 class PerDatabase:
-    """A statement, or a part of one, that the databases need in different words."""
+    """A statement, or a part of one, with a text for each database."""
 
     postgres: str
     sqlite: str
@@ -80,16 +80,16 @@ _INDEX = re.compile(r"\bINDEXED BY (?!mainspring_)")
 
 
 def for_sqlite(text: str) -> str:
-    """A statement that is written in PostgreSQL's SQL, in SQLite's."""
+    """Translate a statement from PostgreSQL's SQL to SQLite's."""
     for pattern, replacement in _TRANSLATIONS:
         text = pattern.sub(replacement, text)
     return prefixed(text)
 
 
 def prefixed(text: str) -> str:
-    """A statement with the tables and indexes as SQLite has them: `mainspring_runs`, so that users' own tables can be in the same file.
+    """Rename tables and indexes for SQLite: `mainspring_runs`, so that users' own tables can be in the same file.
 
-    A table without an alias keeps its plain name as one, for the columns that are qualified by it.
+    A table without an alias keeps its plain name as its alias, for columns that are qualified by it.
     """
     found = _TABLE.sub(
         lambda each: f"{each[1]}{each[2]}mainspring_{each[3]}{'' if each[4] else f' AS {each[3]}'}", text
@@ -101,14 +101,14 @@ class Dialect(Protocol):
     """The SQL of one database."""
 
     locks: bool
-    """Whether rows are locked. Where they are not, a transaction that writes is the only one."""
+    """Whether transactions lock rows. If not, a transaction that writes is the only one."""
     name: str
-    """The schema that the tables are in; empty where there is none."""
+    """The schema of the tables; empty: none."""
     channel: str
-    """Where other processes listen for notifications; empty where there are none."""
+    """The channel for notifications to other processes; empty: none."""
 
     def spelled(self, text: Sql) -> str:
-        """The statement as the database reads it, parameters as `:name`."""
+        """The statement in the database's SQL, with parameters as `:name`."""
         ...
 
     def values(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -117,21 +117,21 @@ class Dialect(Protocol):
 
 
 _NO_TIME = 2**63 - 1
-"""Later than any time."""
+"""A time later than all others."""
 
 
 def earliest(*times: str) -> str:
-    """The first of times of which some may be NULL, which stands for no time; NULL if all are.
+    """The earliest of several times, some of which may be NULL for no time; NULL if all are.
 
-    `least` of PostgreSQL leaves out what is NULL. `min` of SQLite is NULL then.
+    `least` of PostgreSQL ignores NULL. `min` of SQLite returns NULL then.
     """
     return f"nullif(least({', '.join(f'coalesce({time}, {_NO_TIME})' for time in times)}), {_NO_TIME})"
 
 
 def distinct(column: str, condition: str) -> str:
-    """Begin a statement with `names (name)`: the values of a column in runs of a condition, and NULL.
+    """The beginning of a statement with `names (name)`: the distinct values of a column in runs with a condition, and NULL.
 
-    From one value to the next through an index that begins with the column: however many runs have each, it is read once.
+    It walks an index that begins with the column from value to value, so its cost does not depend on the number of runs of each.
     """
     return f"""
   WITH RECURSIVE names (name) AS (
@@ -151,17 +151,17 @@ def column_type(column: str) -> str:
 
 
 def travel_type(column: str) -> str:
-    """The type that a column has inside a JSON parameter: JSON is text until it is stored."""
+    """The type of a column inside a JSON parameter: JSON is text until it is stored."""
     return "text" if "json" in column_type(column) else column_type(column)
 
 
 def typed(column: str) -> str:
-    """The parameter for a column, with its type."""
+    """The parameter for a column, cast to its type."""
     return f":{column}::{column_type(column)}"
 
 
 class PlainDialect:
-    """Statements as they are written, for a database that only has a table of ours."""
+    """Renders statements as they are written, for another database that only has the table of outcomes."""
 
     locks = False
     name = ""

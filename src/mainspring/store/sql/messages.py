@@ -31,8 +31,8 @@ STREAM = f"""
 STREAMS = f"SELECT {', '.join(SPOKEN_COLUMNS)} FROM streams WHERE run = :run ORDER BY key, number LIMIT :limit"
 RUN_STATE = "SELECT state FROM runs WHERE id = :run"
 
-# Numbers are given under the lock of the run's row, so they are in the order of commits. Where an old snapshot (REPEATABLE READ) hides
-# the last number, ON CONFLICT makes a serialization failure of that instead of a violated constraint.
+# Numbers are assigned under the lock of the run's row, so they are in the order of commits. If an old snapshot (REPEATABLE READ) hides the
+# last number, ON CONFLICT makes it a serialization failure instead of a violated constraint.
 POST = """
   INSERT INTO messages (run, number, kind, topic, body, key, sender, sent)
   SELECT :run::text, coalesce((SELECT max(number) + 1 FROM messages WHERE run = :run), 0), :kind::text, :topic::text, :body::json,
@@ -57,7 +57,7 @@ RECEIVE = "UPDATE messages SET received = :now, position = :position WHERE run =
 RETURN_MESSAGE = """
   UPDATE messages SET received = NULL, position = NULL WHERE run = :run AND position = :position AND answered IS NULL
 """
-"""The message of an operation whose outcome is discarded is for the next one."""
+"""Returns the message of a discarded operation to the run, for the next receive."""
 SUBSCRIBERS = PerDatabase(  # a list of triples is JSON, which each database reads in its own way
     postgres="""
   SELECT DISTINCT s.run FROM json_array_elements(:published::json) w
@@ -69,14 +69,14 @@ SUBSCRIBERS = PerDatabase(  # a list of triples is JSON, which each database rea
   WHERE s.completed IS NULL AND s.kind = json_extract(w.value, '$[1]') AND s.name = json_extract(w.value, '$[2]')
 """,
 )
-"""Runs that wait for something that was sent or published: (run, kind of wait, topic or key)."""
+"""Runs that wait for a message, event or stream: (run, kind of wait, topic or key)."""
 
 
 def arrived(run: str) -> str:
-    """A condition: what the run waits for has been sent or published. `run` is the name of its row in the statement.
+    """A condition: the message or value that the run waits for has been written. `run` is the name of its row in the statement.
 
-    A worker that is notified, and dies or releases the run before it has looked, leaves no trace of the notification; so every
-    statement that takes a run from its owner has to ask. A wait for a value of a stream has its offset where the outcome will be.
+    A worker may be notified, and die or release the run before it has read the message. So every statement that takes a run from its owner
+    must check this condition. A wait for a value of a stream has its offset in the column of the outcome.
     """
     return f"""EXISTS (
     SELECT 1 FROM steps w WHERE w.run = {run}.id AND w.completed IS NULL AND CASE w.kind

@@ -1,4 +1,4 @@
-"""Statements about the tables `queues`, `queue_partitions` and `queue_starts`, those of runs in queues, and the shapes of their rows."""
+"""Statements about the tables `queues`, `queue_partitions` and `queue_starts` and about runs in queues, and the decoding of their rows."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ DELETE_QUEUE = (
 
 
 def lock_key(name: str) -> str:
-    """The key of the lock under which claims agree on what a queue admits, on PostgreSQL; `name` is an SQL expression."""
+    """The key of the advisory lock under which claims share a queue's limits, on PostgreSQL. `name` is an SQL expression."""
     return f"hashtextextended(:schema || '.' || {name}, 7290116)"
 
 
@@ -61,26 +61,26 @@ LOCK_QUEUE = PerDatabase(  # an advisory lock; a writer on SQLite is alone
 
 # -- runs in queues ------------------------------------------------------------------------------------------------------
 WAITS = "state = 'queued' AND queue IS NOT NULL AND attempt_started IS NULL"
-"""A run that wants to begin: exactly the condition of the index `runs_queue`."""
+"""A run that waits to begin: exactly the condition of the index `runs_queue`."""
 RESUMES = "state = 'queued' AND queue IS NOT NULL AND attempt_started IS NOT NULL"
-"""A run that has begun and wants to go on: it has its slot, so that no limit of the fleet applies."""
+"""A run that has begun and is ready to continue. It keeps its slot, so no limit of the fleet applies."""
 PLACED = "queue IS NOT NULL AND attempt_started IS NOT NULL AND state IN ('queued', 'running', 'waiting', 'cancelling')"
 
 _AFTER = f"SELECT min(runs.partition) FROM runs WHERE {WAITS} AND queue = :queue AND runs.partition > {{after}}"
 WAITING = f"""{distinct("queue", WAITS)}
   SELECT {", ".join(f"queues.{column}" for column in QUEUE_COLUMNS)} FROM names JOIN queues ON queues.name = names.name
 """
-"""The queues in which runs wait."""
+"""The queues with waiting runs."""
 NAMES = distinct("workflow", "state = 'queued'") + "SELECT name FROM names WHERE name IS NOT NULL"
-"""The functions whose runs wait."""
+"""The functions with waiting runs."""
 
 
 def partitions(fits: str, after: str = _AFTER) -> str:
-    """The statement for the partitions of a queue with runs that the asking worker can take, after a given one, in the same way.
+    """The statement for the partitions of a queue with runs that the claiming worker can take, after a given one, in order.
 
-    `fits` is the condition that there is such a run in `found.name`, `after` finds the next partition behind `{after}`. Partitions without
-    one are passed over: a slot that was offered to them would stay empty. Rows are made as they are read, so that no more
-    partitions are looked at than it takes to find enough of them.
+    `fits` is the condition that there is such a run in `found.name`, `after` finds the next partition after `{after}`. Partitions without
+    such a run are skipped: a slot offered to them would stay empty. Rows are produced as they are read, so that no more partitions are
+    searched than needed.
     """
     return f"""
   WITH RECURSIVE found (name) AS (
@@ -96,7 +96,7 @@ COUNT_RECENT = """
   SELECT partition, count(*), min(at), max(at) FROM queue_starts WHERE queue = :queue AND at > :after GROUP BY partition
 """
 CLAMP_STARTS = "UPDATE queue_starts SET at = :now WHERE queue = :queue AND at > :ahead"
-"""Starts that are ahead count as made now: else the queue would stand still until that time comes, or be over its rate at once."""
+"""Starts with a future time count as made now. Otherwise the queue would stop until that time, or exceed its rate at once."""
 SWEEP_STARTS = "DELETE FROM queue_starts WHERE queue = :queue AND at <= :before"
 COUNTS = " UNION ALL ".join(
     f"SELECT queue, partition, state, attempt_started IS NOT NULL, count(*) FROM runs WHERE {condition} GROUP BY 1, 2, 3, 4"
@@ -106,26 +106,26 @@ COUNTS = " UNION ALL ".join(
         "queue IS NOT NULL AND state = 'scheduled' AND owner IS NULL AND state IN ('scheduled', 'waiting')",
     )
 )
-"""One part for each index: what has ended is not looked at, however much of it there is."""
+"""One part for each index, so that ended runs are not read."""
 
 
 # -- rows ----------------------------------------------------------------------------------------------------------------
 AHEAD = 1_000_000
-"""By how much the clocks of a fleet may differ, in microseconds. A start that is further ahead was noted when a clock was wrong."""
+"""The most by which the clocks of a fleet may differ, in microseconds. A start that is further ahead came from a wrong clock."""
 
 
 def ahead(rows: Sequence[Sequence[Any]], now: int) -> bool:
-    """Whether some of the starts that COUNT_RECENT found were noted when a clock was ahead of what it is now."""
+    """Whether some of the starts that COUNT_RECENT found are ahead of the clock."""
     return any(last > now + AHEAD for _, _, _, last in rows)
 
 
 def swept_before(now: int, windows: Iterable[int]) -> int:
-    """Until when starts are of no interest any more, also to a claim by a clock that is behind this one."""
+    """The time before which starts no longer count, also for a claim by a clock that is behind this one."""
     return now - max(windows) - AHEAD
 
 
 def recent(rows: Sequence[Sequence[Any]]) -> Recent:
-    """What COUNT_RECENT found."""
+    """Decode the rows of COUNT_RECENT."""
     return {partition: (count, first) for partition, count, first, _ in rows}
 
 
@@ -134,7 +134,7 @@ def to_json(limits: Limits) -> str:
 
 
 def to_exceptions(rows: Sequence[Sequence[Any]]) -> dict[str, dict[str, Limits]]:
-    """Limits of single partitions by queue: from rows of queue, partition, limits."""
+    """Limits of single partitions by queue, from rows of queue, partition and limits."""
     found: dict[str, dict[str, Limits]] = {}
     read = readable(
         "queue_partitions",
@@ -148,12 +148,12 @@ def to_exceptions(rows: Sequence[Sequence[Any]]) -> dict[str, dict[str, Limits]]
 
 
 def to_queue_with(queue: Queue, exceptions: dict[str, dict[str, Limits]]) -> Queue:
-    """A queue with the limits of its single partitions."""
+    """Decode a queue with the limits of its single partitions."""
     return msgspec.structs.replace(queue, exceptions=exceptions.get(queue.name, {}))
 
 
 def counted(rows: Sequence[Sequence[Any]], group: Callable[[str, str], str]) -> dict[str, QueueCounts]:
-    """From rows of queue, partition, state, begun, count: what is in each group of them."""
+    """The counts of each group, from rows of queue, partition, state, begun and count."""
     totals: dict[str, list[int]] = {}
     for queue, partition, state, begun, count in rows:
         total = totals.setdefault(group(queue, partition), [0, 0, 0])
@@ -162,12 +162,12 @@ def counted(rows: Sequence[Sequence[Any]], group: Callable[[str, str], str]) -> 
 
 
 def to_queues(rows: Iterable[Sequence[Any]], exceptions: dict[str, dict[str, Limits]] | None = None) -> list[Queue]:
-    """Queues from their rows, without those that cannot be read: their runs wait until those are repaired."""
+    """Decode queues, without those that cannot be decoded. Their runs wait until the row is repaired."""
     return readable("queues", rows, lambda row: to_queue(row, (exceptions or {}).get(row[0])))
 
 
 def to_queue(row: Sequence[Any], exceptions: dict[str, Limits] | None = None) -> Queue:
-    """From a row in the order of QUEUE_COLUMNS."""
+    """Decode a row in the order of QUEUE_COLUMNS."""
     name, limits, retry, paused, declared, version, created = row
     limited = msgspec.json.decode(limits, type=Limits)
     return Queue(name, limited, retry, bool(paused), declared, version, created, exceptions or {})

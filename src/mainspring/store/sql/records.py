@@ -1,4 +1,4 @@
-"""Rows of the tables as records, and records as rows."""
+"""Convert rows of the tables to records, and records to rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 RUN_COLUMNS = Run.__struct_fields__
 STEP_COLUMNS = Step.__struct_fields__
 RECORDED_COLUMNS = tuple(name for name in STEP_COLUMNS if name != "discarded")
-"""What is written when an operation begins or ends; it is discarded later, if at all."""
+"""The columns that are written when an operation begins or ends. `discarded` is written later, if at all."""
 NEW_RUN_COLUMNS = (
     *(name for name in NewRun.__struct_fields__ if name != "key_mode"),
     "started",
@@ -25,7 +25,7 @@ NEW_RUN_COLUMNS = (
     "attempts",
 )
 SCHEDULED_RUN_COLUMNS = (*NEW_RUN_COLUMNS, "schedule", "tick", "end_unprocessed")
-"""A run that a schedule starts: the schedule, what the run gets to know of its tick, and that its end is yet to be processed."""
+"""The columns of a run that a schedule starts: with the schedule, the tick for the run, and that its end is unprocessed."""
 WORKER_COLUMNS = (
     "id",
     "host",
@@ -43,7 +43,7 @@ WORKER_COLUMNS = (
 
 
 def run_values(run: NewRun) -> tuple[Any, ...]:
-    """The row of a new run, in the order of NEW_RUN_COLUMNS. One that begins owned has been claimed once."""
+    """The row of a new run, in the order of NEW_RUN_COLUMNS. A run that is stored with an owner counts as claimed once."""
     begun, once = (run.created, 1) if run.owner is not None else (None, 0)
     return (
         run.id,
@@ -97,7 +97,7 @@ def step_values(step: Step) -> tuple[Any, ...]:
 
 
 def to_run(row: Sequence[Any]) -> Run:
-    """A run from its row. The columns are the fields of `Run`, in their order; what many runs have in common is kept once."""
+    """Decode a run. The columns are the fields of `Run`, in their order. Texts that many runs share are interned."""
     run = Run(*row)
     run.state = State(run.state)
     run.workflow, run.kind = intern(run.workflow), intern(run.kind)
@@ -120,7 +120,7 @@ def to_worker(row: Sequence[Any]) -> Worker:
 
 
 def to_ending(row: Sequence[Any]) -> Ending | None:
-    """From id, state, reason, output, error: how the run ended, or None if it has not."""
+    """Decode id, state, reason, output and error: the end of the run, or None if it has not ended."""
     run_id, state, reason, output, error = row
     state = State(state)
     return Ending(run_id, state, reason, output, error) if state.ended else None

@@ -1,11 +1,11 @@
-"""Statements that find and delete runs which were kept long enough."""
+"""Statements that find and delete runs whose retention has ended."""
 
 from __future__ import annotations
 
 from mainspring.store.sql.dialect import PerDatabase, distinct
 
 TABLES_OF_RUN = ("steps", "messages", "events", "streams", "logs")
-"""The tables that have rows of a run besides its own."""
+"""The tables with rows of a run, besides `runs`."""
 
 VALUES = {
     "runs": ("tick", "input", "output", "error"),
@@ -17,11 +17,11 @@ VALUES = {
     "schedules": ("declared", "input", "last_result", "last_failure"),
     "actions": ("details", "outcome"),
 }
-"""The columns that have values of users, which a codec encodes."""
+"""The columns with users' values, which a codec encodes."""
 
 
 def ended_runs(alias: str, function: str) -> str:
-    """The runs that have ended: scheduled functions if `function` is 1, others if it is 0. Word for word what an index is about."""
+    """A condition: the run has ended. `function` is 1 for scheduled functions and 0 for others. It is the same text as that of an index."""
     return (
         f"{alias}.completed IS NOT NULL AND (CASE WHEN {alias}.scheduled_time IS NULL THEN 0 ELSE 1 END) = {function}"
     )
@@ -36,13 +36,13 @@ OLDEST_ENDS = f"""
     FROM names CROSS JOIN (SELECT 0 AS function UNION ALL SELECT 1) AS kinds WHERE name IS NOT NULL) AS found
   WHERE oldest IS NOT NULL
 """
-"""The names of runs and of scheduled functions that have ended, each with its oldest end."""
+"""The names of ended runs and of ended scheduled functions, each with its oldest end."""
 
 NTH_END = f"""
   SELECT r.completed FROM runs r WHERE r.workflow = :name AND {ended_runs("r", ":function")}
   ORDER BY r.completed DESC LIMIT 1 OFFSET :newer
 """
-"""When the run of a name ended after which `newer` others have: all that ended before it are more than are kept."""
+"""The end of the run of a name after which `newer` others ended. All that ended before it are surplus."""
 
 
 def _latest_steps(function: int) -> str:
@@ -63,7 +63,7 @@ _UNNEEDED = """
   AND NOT EXISTS (SELECT 1 FROM runs c WHERE c.parent = r.id AND c.completed IS NULL)
   AND NOT EXISTS (SELECT 1 FROM steps s WHERE s.child = r.id AND s.completed IS NULL)
 """
-"""No run that has not ended started it, waits for it or is its child."""
+"""A condition: no unfinished run started the run, waits for it or is its child."""
 
 
 _OLD_ON_POSTGRES = f"""
@@ -72,13 +72,13 @@ _OLD_ON_POSTGRES = f"""
       AND {ended_runs("r", "k.function")} AND NOT r.end_unprocessed AND {_UNNEEDED}
     ORDER BY r.completed LIMIT :limit) old
 """
-"""A name at a time, each by the index: LIMIT inside keeps PostgreSQL from reading all of history."""
+"""One name at a time, each by the index. The inner LIMIT keeps PostgreSQL from reading all ended runs."""
 _OLD_ON_SQLITE = f"""
   FROM json_each(:rules) k CROSS JOIN runs r
   WHERE r.workflow = json_extract(k.value, '$.name') AND r.completed <= json_extract(k.value, '$.before')
     AND {ended_runs("r", "json_extract(k.value, '$.function')")} AND NOT r.end_unprocessed AND {_UNNEEDED}
 """
-"""CROSS JOIN: names first, then their runs by the index."""
+"""CROSS JOIN fixes the order: names first, then their runs by the index."""
 COUNT_OLD = PerDatabase(
     postgres=f"SELECT k.name, count(*) {_OLD_ON_POSTGRES} GROUP BY 1",
     sqlite=f"SELECT r.workflow, count(*) {_OLD_ON_SQLITE} GROUP BY 1",
@@ -97,4 +97,4 @@ PRUNE = f"""
   {_DELETED}
   DELETE FROM runs WHERE id = ANY(ARRAY(SELECT id FROM locked)) RETURNING workflow, (scheduled_time IS NOT NULL)::integer, completed
 """
-"""For PostgreSQL: one round trip, however far away the database is. A run that was locked or resumed meanwhile is left alone."""
+"""For PostgreSQL, in one round trip. Runs that were locked or resumed in the meantime are skipped."""

@@ -1,4 +1,4 @@
-"""Which runs are meant, as a condition: one text for lists, counts and aggregates, in every store."""
+"""Filters of runs as SQL conditions, for lists, counts and aggregates in every store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _TEXTS = ("workflow", "kind", "parent", "queue", "key", "schedule", "version", "forked_from")
 _SPANS = ("created", "started", "completed", "due")
 _STRANDED = "(blocked IS NOT NULL AND state = 'queued')"
-"""Owned, it goes on after all; which versions could not follow it is remembered until it has ended or is handed back."""
+"""An owned run is not stranded. The versions that failed to replay it are stored until it ends or is released."""
 
 _OWNED = "owner IS NOT NULL"
 _READY = "state = 'queued' AND queue IS NULL"
@@ -29,10 +29,10 @@ _PLACES = {
     "scheduled": (_LATER,),
     "queued": (_READY, WAITS, RESUMES),
 }
-"""Where runs in a state that is no end are found: each is word for word the condition of an index."""
+"""By unfinished state: the conditions under which its runs are found. Each is the same text as that of an index."""
 _LIVE_PLACES = tuple(dict.fromkeys(sum(_PLACES.values(), ())))
 LIVE_RUNS = " UNION ALL ".join(f"SELECT id FROM (SELECT id FROM runs WHERE {place}) x" for place in _LIVE_PLACES)
-"""The ids of all runs that have not ended, without a look at those that have."""
+"""The ids of all unfinished runs, without reading ended ones."""
 
 _OF_WORKFLOW = (
     *(
@@ -41,18 +41,20 @@ _OF_WORKFLOW = (
     ),
     *(f"{place} AND workflow = {{name}}" for place in _LIVE_PLACES),
 )
-"""Where runs of a workflow are found: the ended ones by its name, the others all together. The order is that of the index: where most
-runs are of one workflow, SQLite expects that of any, and would go through all."""
+"""Where runs of a workflow are found: ended ones by name, the others all together.
+
+The order is that of the index: if most runs are of one workflow, SQLite expects that of any workflow, and would read all.
+"""
 
 SQLITE_ATTRIBUTES = """attributes <> '{}' AND NOT EXISTS (
     SELECT 1 FROM json_each(:attributes) w WHERE NOT EXISTS (
       SELECT 1 FROM json_each(CASE WHEN json_valid(runs.attributes) THEN runs.attributes END) a
       WHERE a.key = w.key AND a.type = w.type AND a.value IS w.value))"""
 POSTGRES_ATTRIBUTES = "attributes <> '{}' AND attributes @> CAST(:attributes AS jsonb)"
-"""The first half is that of the index."""
+"""The first half is the condition of the index."""
 SQLITE_MESSAGE = "CASE WHEN json_valid(error) THEN substr(json_extract(error, '$.message'), 1, 300) END"
 POSTGRES_MESSAGE = r"left(CAST(replace(CAST(error AS text), '\u0000', '\ufffd') AS json) ->> 'message', 300)"
-"""What an error says, the beginning of it. PostgreSQL has no text with a zero in it."""
+"""The beginning of an error's message. PostgreSQL has no text with a zero byte."""
 
 AGGREGATES = """
   SELECT {keys}, count(*), CAST(max(started - coalesce(scheduled_time, created)) AS bigint),
@@ -62,17 +64,15 @@ AGGREGATES = """
 
 
 class Filters:
-    """Turns filters into statements. `attributes` is how this database looks into a run's attributes, `message` into its error."""
+    """Renders filters as statements. `attributes` is this database's SQL for a run's attributes, `message` that for its error."""
 
     def __init__(self, attributes: str, message: str) -> None:
         self._attributes = attributes
         self._message = message
 
     def page(self, wanted: RunFilter, columns: Sequence[str] = RUN_COLUMNS) -> tuple[str, dict[str, Any]]:
-        """The statement and its parameters for a page of runs; `message` is the beginning of what a run's error says."""
-        where, values = self._where(
-            wanted, "(id || '')"
-        )  # in the order of uids, an index of ids would only be in the way
+        """The statement and its parameters for a page of runs. `message` is the beginning of a run's error message."""
+        where, values = self._where(wanted, "(id || '')")  # in the order of uids, an index of ids would be slower
         values["limit"] = wanted.limit
         if wanted.few_by:
             found = " UNION ALL ".join(
@@ -89,7 +89,7 @@ class Filters:
         return f"SELECT {listed} FROM runs {where} ORDER BY uid DESC LIMIT :limit", values
 
     def aggregate(self, wanted: RunFilter, by: Sequence[str], bucket: int | None) -> tuple[str, dict[str, Any]]:
-        """The statement and its parameters for figures by columns and by spans of time of `bucket` microseconds."""
+        """The statement and its parameters for figures by columns and by spans of `bucket` microseconds."""
         where, values = self._where(wanted)
         keys = list(by)
         if bucket is not None:
@@ -128,7 +128,7 @@ class Filters:
 
 
 def _places(wanted: RunFilter) -> list[str]:
-    """Conditions that indexes have, of which each run that is wanted fulfils one."""
+    """Conditions of indexes. Each wanted run meets one of them."""
     if wanted.few_by == "states":
         return list(dict.fromkeys(place for state in wanted.states for place in _PLACES[state]))
     if wanted.few_by == "workflow":
@@ -146,7 +146,7 @@ def completed_in(span: tuple[int | None, int | None]) -> tuple[str, dict[str, An
 
 
 def _completed(span: tuple[int | None, int | None], values: dict[str, Any]) -> list[str]:
-    """Runs that ended are indexed by name and end: the names one by one, and of each those of that time."""
+    """A condition for runs that ended in a span of time, through the index by name and end: name by name."""
     between = " AND ".join(_between("completed", span, values))
     return [f"{ended_runs('runs', str(function))} AND workflow IN ({ENDED_NAMES}) AND {between}" for function in (0, 1)]
 
@@ -156,17 +156,17 @@ def _begins(column: str, number: int) -> str:
 
 
 def _in_states(states: Sequence[str]) -> list[str]:
-    """Spelled out: a planner that does not know the values cannot know that an index for some states is enough."""
+    """States as literals: a planner that does not know the values cannot use a partial index for some states."""
     if not states:
         return []
     made = [f"state IN ({', '.join(repr(str(State(state))) for state in states)})"]
     if set(states) <= {"failed", "cancelled"}:
-        made.append("state IN ('failed', 'cancelled')")  # word for word the condition of the index `runs_failed`
+        made.append("state IN ('failed', 'cancelled')")  # the same text as the condition of the index `runs_failed`
     return made
 
 
 def among(column: str, choice: Sequence[str], values: dict[str, Any]) -> list[str]:
-    """The condition that a column has one of some values, which are added to the parameters; none, if there is no choice."""
+    """A condition: a column has one of some values, which are added to the parameters. Empty if all values match."""
     names = {f"{column}{number}": str(value) for number, value in enumerate(choice)}
     values |= names
     return [f"{column} IN ({', '.join(f':{name}' for name in names)})"] if names else []

@@ -18,11 +18,10 @@ ENDED = "('succeeded', 'failed', 'cancelled')"
 # -- conditions ----------------------------------------------------------------------------------------------------------
 # `run` is the name of the run's row in the statement.
 def next_wake(run: str, except_at: str | None = None) -> str:
-    """When a waiting run is to be woken: the earliest due time of its open steps. `run` is what its row is called in the statement.
+    """The time at which a waiting run wakes: the earliest due time of its open steps. `run` is the name of its row in the statement.
 
-    NULL: no time wakes it, but what `has_wait` finds. It is derived from what is recorded and never carried in memory: a due time that
-    memory gets wrong is a run that nothing wakes.
-    `except_at` leaves out the step at a position, for a statement that writes it.
+    NULL: no time wakes the run, only what `has_wait` finds. The time is computed from the recorded steps and never kept in memory: with a
+    wrong time in memory, nothing would wake the run. `except_at` leaves out the step at a position, for a statement that writes that step.
     """
     besides = f" AND o.position <> {except_at}" if except_at else ""
     return f"(SELECT min(o.due) FROM steps o WHERE o.run = {run}.id AND o.completed IS NULL{besides})"
@@ -31,8 +30,8 @@ def next_wake(run: str, except_at: str | None = None) -> str:
 def awaited_end(run: str) -> str:
     """A condition: a run that the run waits for has ended.
 
-    A worker that finishes both learns of it in memory, without a notification. So every statement that takes a waiting run from
-    its owner has to look.
+    A worker that finishes the awaited run resolves the wait in memory, without a notification. So every statement that takes a waiting run
+    from its owner must check this condition.
     """
     return f"""EXISTS (
     SELECT 1 FROM steps s JOIN runs c ON c.id = s.child
@@ -40,7 +39,7 @@ def awaited_end(run: str) -> str:
 
 
 def undoable(run: str) -> str:
-    """A condition: the run may have something to undo when it is stopped. Then the worker that claims it next stops it."""
+    """A condition: the run may have compensations to execute when it is stopped. Then the worker that claims it next stops it."""
     return f"EXISTS (SELECT 1 FROM steps u WHERE u.run = {run}.id AND u.kind = 'undo')"
 
 
@@ -51,12 +50,12 @@ def has_wait(run: str) -> str:
 
 
 def has_news(run: str) -> str:
-    """A condition: something that the run waits for has happened."""
+    """A condition: a wait of the run is over."""
     return f"({awaited_end(run)} OR {arrived(run)})"
 
 
 def stays_waiting(run: str) -> str:
-    """A condition: a run that loses its owner goes on waiting, because it is recorded so and an open step can wake it."""
+    """A condition: a run that loses its owner stays waiting, because it is recorded as waiting and an open step can wake it."""
     return f"{run}.state = 'waiting' AND NOT {run}.needs_attention AND NOT {has_news(run)} AND {has_wait(run)}"
 
 
@@ -81,7 +80,7 @@ COUNT_BY_STATE = """
     UNION ALL SELECT 'queued', count(*) FROM runs WHERE state = 'queued' AND queue IS NOT NULL AND attempt_started IS NOT NULL
   ) AS parts GROUP BY state HAVING sum(found) > 0
 """
-"""What is alive, each part by an index of its own: what has ended is not looked at."""
+"""Unfinished runs, each part by its own index, so that ended runs are not read."""
 
 GENERATIONS = "SELECT uid, id, generation FROM runs WHERE uid = ANY(:ids)"
 PARENTS = "SELECT parent FROM runs WHERE parent IS NOT NULL AND id = ANY(:ids)"
@@ -95,8 +94,9 @@ SKIP_LOCKED = " SKIP LOCKED"
 
 
 def _trees(which: str) -> PerDatabase:
-    """Runs and all their descendants. OFFSET 0 keeps PostgreSQL from reading all of history to find a few children, which it
-    prefers until it has gathered statistics. SQLite has no LATERAL and needs none.
+    """Runs and all their descendants. SQLite has no LATERAL and needs none.
+
+    OFFSET 0 keeps PostgreSQL, until it has statistics, from reading the whole table to find a few children.
     """
     return PerDatabase(
         postgres=f"""
@@ -116,13 +116,13 @@ def _trees(which: str) -> PerDatabase:
 
 TREE = _trees("true")
 TREE_WITH_DEADLINE = _trees("r.deadline IS NOT NULL")
-"""A run that is out of time leaves children alone that were started without a deadline."""
+"""A run whose deadline has passed does not stop children that were started without a deadline."""
 
 # -- starting ------------------------------------------------------------------------------------------------------------
 INSERT_RUNS = insert("runs", NEW_RUN_COLUMNS, column_type, "ON CONFLICT DO NOTHING RETURNING uid")
 INSERT_SCHEDULED_RUNS = insert("runs", SCHEDULED_RUN_COLUMNS, column_type, "ON CONFLICT DO NOTHING RETURNING uid")
 DISCARD_STARTED = "DELETE FROM runs WHERE uid = ANY(:uids)"
-"""For runs that the present transaction has inserted, and does not start after all."""
+"""For runs that this transaction has inserted and does not start after all."""
 STARTED_RUNS = "SELECT id, uid, workflow, state FROM runs WHERE id = ANY(:ids)"
 CANCEL_STARTED = """
   UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, owner = NULL, end_unreported = true
@@ -152,10 +152,10 @@ SET_WAITING = f"""
 
 
 def suspend(run: str, no_later_than: str, park: str, now: str) -> tuple[str, str]:
-    """What suspends a run, and the condition under which it may be. The parameters are expressions of a single write or of a batch.
+    """The SET clause that suspends a run, and its condition. The parameters are expressions of a single write or of a batch.
 
-    A notification may have been read a moment ago without the run having looked yet, and once it is suspended it will not: so no run is
-    suspended that has something to receive, or whose time has come.
+    The worker may have read a notification that the run has not processed yet, and a suspended run will not process it. So a run that has
+    something to receive, or whose time has come, is not suspended.
     """
     due = earliest(no_later_than, next_wake(run))
     return (
@@ -166,9 +166,9 @@ def suspend(run: str, no_later_than: str, park: str, now: str) -> tuple[str, str
 
 
 def release(blocked: str, unbegun: str) -> tuple[str, str]:
-    """What releases a run `r`, and the condition under which it may be, in the same way.
+    """The SET clause that releases a run `r`, and its condition, as in `suspend`.
 
-    One that has not begun its present attempt under this claim, `unbegun`, begins it under the next.
+    A run that has not begun its attempt under this claim, `unbegun`, begins it under the next.
     """
     waits = f"{blocked} IS NULL AND {stays_waiting('r')}"
     as_before = f"({unbegun} IS NOT NULL AND r.epoch = r.began_epoch)"
@@ -198,17 +198,17 @@ COMPENSATE = """
   UPDATE runs SET owner = NULL, needs_attention = false, state = 'queued', due = :now, undo_reason = :undo_reason WHERE id = :run
 """
 _OVER = "(position IS NOT NULL OR answered IS NOT NULL)"
-"""The condition of the index `messages_over`, word for word: SQLite compares the text. Bare keys of older messages are not in it."""
+"""The same text as the condition of the index `messages_over`, which SQLite requires. Keys of deleted messages are not in it."""
 _ASKER = "r.uid || '-' || CASE r.generation WHEN 0 THEN '' ELSE 'g' || r.generation || '.' END"
-"""How the keys of questions begin that a run `r` asked in its present generation."""
+"""The prefix of the keys of questions that a run `r` asked in its present generation."""
 
 
 def _continue_as(messages: str) -> tuple[str, ...]:
-    """A run begins anew. It forgets its steps, received messages and older values of events. `messages` is the table, with a hint.
+    """The statements that start a run over. They delete its steps, received messages and older values of events.
 
-    Of a message with a key the key stays, without a position: a second message with that key is never stored. A question that was
-    accepted and not answered is put to the next generation. An answer stays for an hour, and for as long as the run that asked may read
-    it: until that run ends or begins anew itself.
+    `messages` is the table, with a hint. The key of a message stays, without a position, so that a second message with that key is never
+    stored. An accepted question without an answer goes to the next generation. An answer is kept for an hour, and for as long as the asking
+    run may read it: until that run ends or starts over itself.
     """
     return (
         """
@@ -247,9 +247,9 @@ CONTINUE_AS = tuple(
         _continue_as("messages"), map(for_sqlite, _continue_as("messages INDEXED BY messages_over")), strict=True
     )
 )
-"""Without the hint SQLite takes the primary key, and reads the keys of all the messages that the run ever received."""
+"""Without the hint SQLite uses the primary key, and reads the keys of all messages that the run has received."""
 LONG_AGO = 3_600_000_000
-"""How long an answer is kept for a run that has begun anew, in microseconds."""
+"""How long an answer is kept for a run that has started over, in microseconds."""
 FINISH = """
   UPDATE runs SET state = :state, reason = coalesce(:reason, reason), output = :output::json, error = :error::json,
     completed = :completed, owner = NULL, needs_attention = false, blocked = NULL
@@ -304,7 +304,7 @@ _CANCELLED = f"r.state = 'cancelling' AND NOT {undoable('r')}"
 
 
 def _retire(most: str) -> str:
-    """Take the runs of a dead worker from it. `most` is how often one of the function may lose its worker."""
+    """Release the runs of a dead worker. `most` is how often a run of the function may lose its worker."""
     exhausted = f"r.state = 'running' AND r.recoveries >= {most}"
     return f"""
   UPDATE runs AS r SET owner = NULL, needs_attention = false,
@@ -335,7 +335,7 @@ RETIRE = PerDatabase(
 SQLITE_INSTANCE = "coalesce(json_extract(input, '$.self'), json_extract(input, '$.\"*\"[0]'))"
 _INPUT = r"CAST(replace(CAST(input AS text), '\u0000', '\ufffd') AS json)"
 POSTGRES_INSTANCE = f"coalesce({_INPUT} ->> 'self', {_INPUT} -> '*' ->> 0)"
-"""The name of the instance that a run of a method needs: its first argument. PostgreSQL has no text with a zero in it."""
+"""The name of the instance that a run of a method needs: its first argument. PostgreSQL has no text with a zero byte."""
 
 
 def by_instance(statement: Callable[[str], str]) -> PerDatabase:
@@ -378,5 +378,7 @@ _POSTGRES_STRAND = f"""
   FROM lost WHERE r.id = lost.id RETURNING r.id
 """
 STRAND = PerDatabase(_POSTGRES_STRAND, _SQLITE_STRAND)
-"""Marks queued runs that no live worker can continue. It searches the functions of all workers, which are JSON. PostgreSQL leaves out runs that
-another transaction has locked."""
+"""Marks queued runs that no live worker can continue. Searches the functions of all workers, which are JSON.
+
+PostgreSQL skips runs that another transaction has locked.
+"""

@@ -1,4 +1,4 @@
-"""Statements about the tables `schedules`, `ticks`, `backfills` and `hooks`, and the shapes of their rows."""
+"""Statements about the tables `schedules`, `ticks`, `backfills` and `hooks`, and the decoding of their rows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TICK_COLUMNS = Tick.__struct_fields__
 BACKFILL_COLUMNS = Backfill.__struct_fields__
 HOOK_COLUMNS = Hook.__struct_fields__
 LEARNED = ("failures", "last_result", "last_failure")
-"""What a schedule remembers of its runs."""
+"""The columns in which a schedule remembers its runs."""
 REDEFINED = (
     *("spec", "canonical", "workflow", "action", "input", "policy", "attributes", "note", "updated", "app", "version"),
     "declared",
@@ -61,10 +61,10 @@ def _type(table: str, column: str) -> str:
 
 
 def _by_index(text: str) -> PerDatabase:
-    """A statement about runs whose end is not processed, or ticks that wait.
+    """A statement about unprocessed ends or waiting ticks.
 
-    SQLite compares the condition of a partial index word for word. It is given the index: another one, which it may prefer by its
-    statistics, holds the whole history of a schedule, or all runs that have ended.
+    SQLite compares the condition of a partial index as text. The statement names the index: by its statistics SQLite may prefer another
+    one, with the whole history of a schedule or all ended runs.
     """
     hinted = text.replace(
         "FROM runs WHERE end_unprocessed AND schedule",
@@ -96,7 +96,7 @@ LISTED = PerDatabase(
     for_sqlite(f"SELECT DISTINCT entry FROM {_ENTRIES.sqlite} = ANY(:ids)"),
 )
 WILL_ACT = "(NOT paused OR resume_at IS NOT NULL) AND stopped IS NULL AND coalesce(remaining, 1) > 0"
-"""Whether a schedule acts on its upcoming time by itself."""
+"""Whether a schedule acts on its next time without a request."""
 _HAS_ATTRIBUTES = PerDatabase(
     postgres="attributes @> :attributes::jsonb",
     sqlite="""NOT EXISTS (
@@ -203,9 +203,11 @@ _DUE = f"""
   ORDER BY f.at, f.id
 """
 DUE = _by_index(_DUE)
-"""The schedules to look at, first due first: those that are due, and those of runs whose end they have not processed. Each row also has
-the next due time of all schedules, that of those that are not due yet, and the first end of runs that ended. One row has no schedule
-if none is to be looked at."""
+"""The schedules to plan, first due first: due ones, and those with unprocessed ends of runs.
+
+Each row also has the next due time of all schedules, the next one after now, and the first unprocessed end. If there is no schedule to
+plan, one row without a schedule is returned.
+"""
 LOOK = f"SELECT {', '.join(SCHEDULE_COLUMNS)} FROM schedules WHERE id = ANY(:ids) ORDER BY id"
 LOCK = f"{LOOK} FOR NO KEY UPDATE"
 LOCK_FREE = f"{LOCK} SKIP LOCKED"
@@ -218,8 +220,10 @@ PRESENT = _by_index("""
     EXISTS (SELECT 1 FROM hooks)
   FROM schedules s WHERE s.id = ANY(:ids)
 """)
-"""Whether schedules have any of what most of them have none of: one statement instead of five. The fourth: a backfill may have taken
-times that the clock has yet to come to."""
+"""Whether schedules have rows that most of them do not have: one statement instead of five.
+
+The fourth column: whether a backfill may have ticks at times after the schedule's cursor.
+"""
 _REQUEST = PerDatabase("tick ->> 'request'", "CASE WHEN json_valid(tick) THEN json_extract(tick, '$.request') END")
 _RUNS = f"""
   SELECT id, uid, state, reason, completed, CASE WHEN state IN {ENDED} THEN output END,
@@ -297,8 +301,10 @@ PRUNABLE = """
     AND t.outcome NOT IN ('pending', 'buffered')
   LIMIT :limit
 """
-"""By schedule, where the index finds at once what is old: a long history costs nothing while there is nothing to delete. SQLite would
-read all ticks, if CROSS JOIN did not fix the order."""
+"""By schedule, where the index finds old ticks at once: a long history costs nothing while there is nothing to delete.
+
+Without CROSS JOIN, which fixes the order, SQLite would read all ticks.
+"""
 PRUNE = PerDatabase(  # a list of keys is JSON, which each database reads in its own way
     postgres="""
   DELETE FROM ticks WHERE (schedule, nominal, request) IN (
@@ -312,7 +318,7 @@ PRUNE = PerDatabase(  # a list of keys is JSON, which each database reads in its
 
 # -- schedules that are ahead of the clock ---------------------------------------------------------------------------------
 _IS_AHEAD = "(due > :ahead OR due IS NULL) AND cursor > :ahead"
-"""The due time, if there is one, comes after the cursor. It is named as well because there is an index for it."""
+"""The due time, if there is one, is after the cursor. It is part of the condition because it has an index."""
 ANY_AHEAD = f"SELECT 1 FROM schedules WHERE {_IS_AHEAD} LIMIT 1"
 LOCK_AHEAD = f"""
   SELECT id, skips, missed, skipped, dropped FROM schedules WHERE {_IS_AHEAD} ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
@@ -360,6 +366,6 @@ def to_backfill(row: Sequence[Any]) -> Backfill:
 
 
 def to_run_of(row: Sequence[Any]) -> ScheduleRun:
-    """From a row of UNPROCESSED_ENDS."""
+    """Decode a row of UNPROCESSED_ENDS."""
     run_id, uid, state, reason, completed, output, error, request, _ = row
     return ScheduleRun(run_id, uid, State(state), reason, completed, output, error, request)

@@ -17,14 +17,13 @@ _ON_STEP = """
 ON_STEP = f"{_ON_STEP} excluded.epoch WHERE steps.completed IS NULL"
 """A completed step is never changed."""
 ON_STEP_OR_FAIL = f"{_ON_STEP} CASE WHEN steps.completed IS NULL THEN excluded.epoch END"
-"""The same, as an error where the step is completed: its epoch must not be NULL."""
+"""Like `ON_STEP`, but an error if the step is completed: its epoch must not be NULL."""
 RECORD_STEP = f"""
   INSERT INTO steps ({", ".join(RECORDED_COLUMNS)})
   VALUES ({", ".join(typed(column) for column in RECORDED_COLUMNS)}) {ON_STEP} RETURNING run
 """
 DISCARD_OUTCOME = "discarded = true, output = CASE WHEN kind IN ('step', 'transaction') AND error IS NULL THEN output END, error = NULL"
-"""What an operation becomes that the workflow's own code has cancelled. A transaction has committed all the same, and an attempt that
-does not cancel it is to have its outcome."""
+"""Marks an operation that the workflow's code has cancelled. A transaction keeps its outcome, for an attempt that does not cancel it."""
 DISCARD_STEP = f"UPDATE steps SET {DISCARD_OUTCOME} WHERE run = :run AND position = :position RETURNING run"
 RENAME_STARTED = f"""
   UPDATE steps SET output = {typed("output")}, child = :child WHERE run = :run AND position = :position
@@ -33,7 +32,7 @@ WAITERS = """
   SELECT DISTINCT s.run FROM steps s JOIN runs c ON c.id = s.child
   WHERE s.completed IS NULL AND s.child = ANY(:ids) AND c.state IN ('succeeded', 'failed', 'cancelled')
 """
-"""Runs that wait for runs that have ended."""
+"""Runs that wait for ended runs."""
 RECORDED_TRANSACTIONS = """
   SELECT run, position, CASE WHEN kind = 'mark' THEN CAST(output AS text) END FROM steps
   WHERE completed IS NOT NULL AND kind IN ('transaction', 'mark') AND run = ANY(:ids)
