@@ -1,4 +1,4 @@
-"""Calling functions of the user's when something happens to runs, schedules, queues and workers: `app.on("run.failed", fn)`."""
+"""Calls the user's listeners for events of runs, schedules, queues and workers: `app.on("run.failed", fn)`."""
 
 from __future__ import annotations
 
@@ -83,34 +83,34 @@ _OF_TICKS = {
 
 @dataclass(frozen=True, slots=True)
 class RunEvent:
-    """Something that happened to a run."""
+    """An event of a run."""
 
     name: str
     run: str
-    """Its id."""
+    """The run's id."""
     workflow: str
     reason: str | None
     attempt: int
-    """The number of the attempt, from 1; 0 for a run that has ended without any."""
+    """The number of the attempt, from 1; 0 for a run that ended without any."""
     queue: str | None
     time: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleEvent:
-    """What came of a time of a schedule, or a change of a schedule."""
+    """A tick of a schedule, or a change of a schedule."""
 
     name: str
     schedule: str
-    """Its id."""
+    """The schedule's id."""
     workflow: str
     time: datetime
     outcome: TickOutcome | None = None
-    """What came of a time; None: the schedule itself was changed."""
+    """The outcome of the tick; None for a change of the schedule itself."""
     scheduled_at: datetime | None = None
-    """That time, as the spec has it."""
+    """The nominal time of the tick."""
     count: int = 1
-    """How many times in a row came to the same."""
+    """The number of ticks in a row that had this outcome."""
     run: str | None = None
     """The id of the run that was started."""
     reason: str | None = None
@@ -118,7 +118,7 @@ class ScheduleEvent:
 
 @dataclass(frozen=True, slots=True)
 class QueueEvent:
-    """A change of a queue: its limits, its pause, or that there is one."""
+    """A change of a queue: created, deleted, paused, resumed, or its limits changed."""
 
     name: str
     queue: str
@@ -127,11 +127,11 @@ class QueueEvent:
 
 @dataclass(frozen=True, slots=True)
 class WorkerEvent:
-    """Something that happened to a worker: to this one, or, as `worker.died`, to another one."""
+    """An event of a worker: of this one or, for `worker.died`, of another one."""
 
     name: str
     worker: str
-    """Its id."""
+    """The worker's id."""
     host: str
     time: datetime
     reason: str | None = None
@@ -141,17 +141,18 @@ AnyEvent: TypeAlias = RunEvent | ScheduleEvent | QueueEvent | WorkerEvent
 
 
 class Listeners:
-    """Which listener wants which events. An exception of one is logged and does not reach the others."""
+    """Listeners by event. An exception in one is logged and does not reach the others."""
 
     def __init__(self) -> None:
         self._all: dict[str, list[Callable[[Any], Any]]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self.operations: list[Callable[[Run, Step], None]] = []
-        """Called when an operation of a run here is over, on whatever thread it is. They must not block, nor raise."""
+        """Callbacks for the end of an operation of a run here, on any thread. They must not block or raise."""
         self.around: Callable[[Run, str], Callable[[], None]] | None = None
-        """Called before each attempt of a step, where it is executed; what it returns is called afterwards."""
+        """Called before each attempt of a step, where the step is executed. It returns the function to call after the attempt.
+        """
         self.changes: set[str] = set()
-        """Of what there are listeners to changes: queue, schedule."""
+        """The nouns whose changes have listeners: queue, schedule."""
 
     def add(self, name: str, fn: Callable[[Any], Any]) -> None:
         if name != "*" and name not in EVENTS:
@@ -169,7 +170,7 @@ class Listeners:
         return bool(self._all)
 
     def wants(self, noun: str) -> bool:
-        """Whether there is a listener to changes of queues, or of schedules."""
+        """Whether there is a listener for changes of queues or of schedules."""
         return noun in self.changes
 
     def _interested(self, name: str) -> list[Callable[[Any], Any]]:
@@ -177,13 +178,13 @@ class Listeners:
 
     # -- the events, on the loop: no caller waits for the listeners -------------------------------------------------------
     def tell(self, name: str, run: Run | UnreportedEnd, reason: str | None, at: int) -> None:
-        """Something happened to a run."""
+        """Call the listeners for an event of a run."""
         if self._all and (interested := self._interested(name)):
             event = RunEvent(name, run.id, run.workflow, reason, run.attempts, run.queue, to_datetime(at))
             self._tell_all(interested, event)
 
     def tell_tick(self, workflow: str, tick: Tick, at: int) -> None:
-        """A time of a schedule was decided on."""
+        """Call the listeners for a tick."""
         name = _OF_TICKS.get(tick.outcome)
         if name is not None and (interested := self._interested(name)):
             nominal = to_datetime(tick.nominal)
@@ -191,17 +192,17 @@ class Listeners:
             self._tell_all(interested, ScheduleEvent(name, tick.schedule, workflow, to_datetime(at), *values))
 
     def tell_schedule(self, what: str, schedule: str, workflow: str, at: int) -> None:
-        """A schedule was changed."""
+        """Call the listeners for a change of a schedule."""
         if interested := self._interested(f"schedule.{what}"):
             self._tell_all(interested, ScheduleEvent(f"schedule.{what}", schedule, workflow, to_datetime(at)))
 
     def tell_queue(self, what: str, queue: str, at: int) -> None:
-        """A queue was changed."""
+        """Call the listeners for a change of a queue."""
         if interested := self._interested(f"queue.{what}"):
             self._tell_all(interested, QueueEvent(f"queue.{what}", queue, to_datetime(at)))
 
     def tell_worker(self, what: str, worker: str, host: str, at: int, reason: str | None = None) -> None:
-        """Something happened to a worker."""
+        """Call the listeners for an event of a worker."""
         if interested := self._interested(f"worker.{what}"):
             self._tell_all(interested, WorkerEvent(f"worker.{what}", worker, host, to_datetime(at), reason))
 
@@ -209,7 +210,7 @@ class Listeners:
         for fn in interested:
             contextvars.Context().run(
                 self._tell, fn, event
-            )  # what they do is no part of the run that the event is about
+            )  # a listener's calls are no part of the run that the event is about
 
     def _tell(self, fn: Callable[[Any], Any], event: AnyEvent) -> None:
         try:
@@ -232,6 +233,6 @@ class Listeners:
         task.add_done_callback(self._tasks.discard)
 
     async def finish(self, grace: float) -> None:
-        """Wait for listeners that are coroutine functions, so long at most: the loop may be closed next."""
+        """Wait for listeners that are coroutine functions, for a limited time: the loop may be closed next."""
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=grace)

@@ -1,4 +1,4 @@
-"""What works behind the scenes of an app on threads of its own. A simulator puts parts without threads in their place."""
+"""The factory of the parts of an app that have threads. A simulator replaces it with parts without threads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Backstage:
-    """Makes the store and the parts that have threads. Their modules are loaded when they are made: importing an app is quick."""
+    """Makes the store and the parts that have threads. Modules are loaded on first use, so that importing an app is fast."""
 
     def store(self, url: str, settings: Settings) -> Store:
         from mainspring.store.open import open_store  # noqa: PLC0415

@@ -1,7 +1,7 @@
-"""What a forked process inherits and must leave alone: connections, and objects whose threads stayed behind in the parent.
+"""Keeps a forked process from using what it inherits: connections, and objects whose threads exist only in the parent.
 
-Not even throwing them away is harmless: closing a database connection says goodbye to the server in the parent's name. So they
-are set aside, and their users open new ones in the child.
+Even garbage collection would do harm: closing a database connection ends the parent's session on the server. So the objects are
+kept referenced, and their users open new ones in the child.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from weakref import WeakSet
 
 
 class Forkable(Protocol):
-    """Something that holds connections or threads."""
+    """An object that holds connections or threads."""
 
     def _leave_to_parent(self) -> list[object]:
-        """Let go of whatever belongs to the parent process, and answer with it."""
+        """Drop the objects that belong to the parent process, and return them."""
         ...
 
 
@@ -24,7 +24,7 @@ _inherited: list[object] = []
 
 
 def survive_forks(one: Forkable) -> None:
-    """From now on, in a child process, `one` begins without what it has here."""
+    """Make `one` begin without its connections and threads in every child process forked from now on."""
     _all.add(one)
 
 

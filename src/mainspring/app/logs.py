@@ -1,4 +1,4 @@
-"""What is logged inside runs: records say which run, step and attempt they come from, and are kept where the setting says so."""
+"""Log records of runs: they carry the run, step and attempt, and are stored where the setting asks for it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 _MARK = "_mainspring_runs"
 _MOST = 10_000
-"""Lines that wait to be stored; beyond that the oldest are dropped."""
+"""Most lines that wait to be stored; beyond that the oldest are dropped."""
 _LONGEST = 10_000
 _OURS = "mainspring."
 log = logging.getLogger("mainspring.app")
 
 
 def carry_runs() -> None:
-    """Have every log record that is made inside a run carry `mainspring_run`, `_workflow`, `_step` and `_attempt`. Once is enough."""
+    """Make every log record of a run carry `mainspring_run`, `_workflow`, `_step` and `_attempt`. Further calls do nothing."""
     previous = logging.getLogRecordFactory()
     if getattr(previous, _MARK, False):
         return
@@ -39,7 +39,7 @@ def carry_runs() -> None:
 
 
 def fields() -> dict[str, str | int | None]:
-    """Where in a run the code that logs stands: run, workflow, and inside a step its name and attempt. None where it does not."""
+    """Return the run and workflow of the code that logs, and inside a step its name and attempt. None outside of runs."""
     place = place_here()
     step = place.step_name if place is not None else None
     return {
@@ -51,7 +51,7 @@ def fields() -> dict[str, str | int | None]:
 
 
 class Keeper(logging.Handler):
-    """Keeps what is logged inside runs in the database, some at a time."""
+    """Stores log lines of runs in the database, in batches."""
 
     def __init__(self, level: str, worker: str, clock: Clock) -> None:
         super().__init__(level.upper())
@@ -87,7 +87,7 @@ class Keeper(logging.Handler):
         self.store(store)
 
     def store(self, store: Store) -> None:
-        """Store what has gathered. On a thread where blocking is fine."""
+        """Store the lines gathered so far. Blocking."""
         with self._flushing:
             lines = [self._lines.popleft() for _ in range(len(self._lines))]
             if not lines:

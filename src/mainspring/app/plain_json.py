@@ -1,4 +1,4 @@
-"""Results as a client sees them, which has no code and so knows no types: plain JSON."""
+"""Results as a client decodes them: plain JSON, because a client has no code and so no types."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from mainspring.codec import ValueCodec
 
 JSON: TypeAlias = bool | int | float | str | list["JSON"] | dict[str, "JSON"] | None
-"""What a run of a function whose code is elsewhere comes to: a Decimal is a string, a dataclass a dict."""
+"""The result of a run whose function's code is elsewhere: a Decimal is a string, a dataclass a dict."""
 
 
 class _PlainJson:
-    """Reads stored results as they are."""
+    """Decodes stored results without types."""
 
     annotation: object = object
     where = "the result of a run"

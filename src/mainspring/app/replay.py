@@ -1,4 +1,4 @@
-"""Does today's code agree with recorded runs? Each is replayed as far as its record goes; nothing is executed, nothing is written."""
+"""Compares today's code with recorded runs. Each is replayed to the end of its record. Nothing is executed or written."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Whether the code agrees with one run. `finding` says what it does not agree with."""
+    """Whether the code agrees with one run. `finding` is the difference, if any."""
 
     run: str
     workflow: str
     operations: int
-    """How many were recorded."""
+    """The number of recorded operations."""
     finding: str | None
 
     @property
@@ -65,7 +65,7 @@ async def replay(app: App, records: Iterable[dict[str, Any]]) -> list[Agreement]
 
 
 def _opener(app: App) -> Opener | None:
-    """What reads values that are exported as they are stored."""
+    """Return the decoder of values that were exported as stored, if the app has a payload codec."""
     codec = runtime_of(app).payloads
     return None if codec is None else Opener(Payloads(codec))
 
@@ -77,7 +77,7 @@ async def _compare(app: App, run: Run, steps: list[Step]) -> str | None:
         return f"there is no workflow {run.workflow!r} any more"
     engine = _engine(app)
     try:
-        run.undo_reason = ""  # as far as it is recorded, and no further
+        run.undo_reason = ""  # the replay stops at the end of the record
         ex = Execution(engine, run, function, steps)
         ex.dry = True
         engine.executions[run.id] = ex
@@ -101,7 +101,7 @@ async def _execute(ex: Execution, engine: Engine) -> None:
 
 
 def _judged(ex: Execution, run: Run) -> str | None:
-    """A run that came to a good end must come to the same one."""
+    """Return how the end of a replay differs from a recorded success, or None."""
     if run.state is not State.SUCCEEDED:
         return None
     if ex.unwound:
@@ -136,7 +136,7 @@ def _engine(app: App) -> Engine:
 
 
 class _Nowhere:
-    """Stands in for the committer: what is to be written is not."""
+    """Takes the committer's place and writes nothing: it answers that the write is fenced."""
 
     def commit(self, op: object, **_: object) -> asyncio.Future[Verdict]:
         del op

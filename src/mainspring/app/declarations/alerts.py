@@ -21,40 +21,40 @@ F = TypeVar("F")
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """Something that happened to a schedule. A long stretch of missed ticks is one alert, with `until` and `count`."""
+    """An event of a schedule that needs attention. A long series of missed ticks is one alert, with `until` and `count`."""
 
     event: str
-    """missed, late or paused_by_failure."""
+    """`missed`, `late` or `paused_by_failure`."""
     schedule: str
     reason: str | None = None
-    """In words, as with the tick; for a pause, the note."""
+    """The reason in words: that of the tick, or the note of the pause."""
     nominal: datetime | None = None
     until: datetime | None = None
     count: int = 1
-    """Ticks; for a pause, failures in a row."""
+    """The number of ticks; for a pause, of failures in a row."""
     run: str | None = None
-    """The run that was late, or failed."""
+    """The id of the run that was late or failed."""
     late: float | None = None
-    """Seconds after the time to act."""
+    """Seconds between the time at which the run was due and its start."""
 
 
 class Hooks:
-    """The part of an app or blueprint in which such functions are declared. They are workflows or steps, and take an `Alert`."""
+    """The part of an app or blueprint that declares functions for alerts: workflows or steps that take an `Alert`."""
 
     def _hook(self, hook: Hook) -> None:
         raise NotImplementedError
 
     def on_missed(self, fn: F, /) -> F:
-        """Call the function below with an `Alert` when no worker acted on a tick until its catch-up window had closed."""
+        """Call the decorated function with an `Alert` when no worker acted on a tick within its catch-up window."""
         return self._declared("missed", fn)
 
     def on_late(self, after: Duration, /) -> Callable[[F], F]:
-        """Call the function below with an `Alert` when a run was begun more than `after` too late, whatever the reason."""
+        """Call the decorated function with an `Alert` when a run started more than `after` too late, whatever the reason."""
         length = micros(after)
         return lambda fn: self._declared("late", fn, length)
 
     def on_paused_by_failure(self, fn: F, /) -> F:
-        """Call the function below with an `Alert` when a schedule was paused because of runs that failed."""
+        """Call the decorated function with an `Alert` when failed runs paused a schedule."""
         return self._declared("paused_by_failure", fn)
 
     def _declared(self, event: str, fn: F, after: int = 0) -> F:

@@ -23,7 +23,7 @@ _ATTEMPTS = 25
 
 
 class Crontab:
-    """Where the entries come from: a text, a file that is read again when it changes, or items made in code."""
+    """The source of crontab entries: a text, a file that is read again when it changes, or items made in code."""
 
     def __init__(self, text: str | None, file: str | Path | None, items: Iterable[Any] | None) -> None:
         if [text, file, items].count(None) != 2:
@@ -38,19 +38,19 @@ class Crontab:
         self.load()
 
     def load(self) -> None:
-        """Read the file, if it comes from one. If it is wrong, or gone, what was read before stays in force."""
+        """Read the crontab's file, if it has one. If the file is missing or invalid, the entries read before stay in force."""
         if self.file is None:
             return
         self._seen = self._stamp()
         try:
             text = self.file.read_text("utf-8")
-        except (OSError, ValueError) as error:  # a path that is none is a ValueError
+        except (OSError, ValueError) as error:  # a path with a null byte is a ValueError
             raise InvalidInput(f"the crontab {self.file} cannot be read: {error}") from None
         self._items = _read(text, str(self.file))
 
     @property
     def changed(self) -> bool:
-        """Whether the file is another one than was read last."""
+        """Whether the file has changed since it was read last."""
         return self.file is not None and self._stamp() != self._seen
 
     def _stamp(self) -> float | None:
@@ -60,7 +60,7 @@ class Crontab:
             return None
 
     def definitions(self, registry: Registry) -> list[Definition]:
-        """The entries as schedules. All that is wrong with any of them is in one error."""
+        """Return the entries as schedules. Raise one error that lists everything that is wrong with any of them."""
         made: list[Definition] = []
         faults: list[Fault] = []
         for item in self._items:

@@ -1,4 +1,4 @@
-"""What an app's code declares, until a worker brings it into the database: queues, schedules, functions for alerts."""
+"""The queues, schedules and functions for alerts that an app's code declares, until a worker writes them to the database."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredQueue:
-    """A queue that the code declares. It can be named in options: `fn.options(queue=emails)`."""
+    """A queue that the code declares. Options may name it: `fn.options(queue=emails)`."""
 
     name: str
 
 
 class QueueArguments(TypedDict, total=False):
-    """What a queue can be made with: its limits, and how its runs that fail are tried again. None is no limit."""
+    """The arguments of a queue: its limits, and the retry policy of its runs. None is no limit."""
 
     concurrency: int | None
-    """Runs under way in the whole fleet."""
+    """Running runs in the whole fleet."""
     worker_concurrency: int | None
-    """… in one worker."""
+    """Running runs in one worker."""
     rate: Rate | None
     """Starts within a length of time."""
     partition_concurrency: int | None
-    """Runs of one partition under way in the whole fleet."""
+    """Running runs of one partition in the whole fleet."""
     partition_worker_concurrency: int | None
-    """… in one worker."""
+    """Running runs of one partition in one worker."""
     partition_rate: Rate | None
     """Starts of one partition within a length of time."""
     retry: Retry | int | None
 
 
 def limits_and_retry(given: QueueArguments) -> tuple[dict[str, Any], str | None]:
-    """The limits that are named, and the policy as it is stored. A name that is none of them is an error."""
+    """Return the named limits and the retry policy as stored. Raise an error for a name that is neither."""
     unknown = sorted(set(given) - set(QueueArguments.__annotations__))
     if unknown:
         known = ", ".join(QueueArguments.__annotations__)
@@ -79,7 +79,7 @@ class DeclaredQueues:
         return name in self._all
 
     def digest(self) -> str:
-        """All of it as one text: the same declarations, the same text."""
+        """A text that is the same for the same declarations."""
         return repr(sorted((queue.name, queue.declared) for queue in self)) if self._all else ""
 
 
@@ -97,7 +97,7 @@ class DeclaredSchedules:
     def __init__(self) -> None:
         self._all: dict[str, Definition] = {}
         self.hooks: dict[tuple[str, str], Hook] = {}
-        """Functions that are called when something goes wrong, by event and name."""
+        """Functions that receive alerts, by event and name."""
 
     def add(self, definition: Definition) -> None:
         there = self._all.get(definition.id)
@@ -115,6 +115,6 @@ class DeclaredSchedules:
         return bool(self._all)
 
     def digest(self) -> str:
-        """All of it as one text: the same declarations, the same text."""
+        """A text that is the same for the same declarations."""
         schedules = [sorted(each.columns().items()) for _, each in sorted(self._all.items())]
         return repr((schedules, sorted(self.hooks))) if self.hooks else repr(schedules)

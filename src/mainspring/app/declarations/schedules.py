@@ -1,6 +1,6 @@
-"""Schedules in code: `@app.scheduled` above a workflow, `app.schedule(…)` for any call, and what `app.schedules` is given.
+"""Schedules in code: `@app.scheduled` above a workflow, `app.schedule(…)` for any call, and the arguments of `app.schedules`.
 
-Everything is checked here, before anything is asked of the database.
+Every argument is checked here, before the database is asked.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WHEN_ACTIVE: Mode = "exactly_once_per_interval_when_active"
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """A schedule as code says it: what to call, when, and how to behave."""
+    """A schedule as declared in code: the call, the spec, and the policy."""
 
     id: str
     call: Call[Any]
@@ -57,7 +57,7 @@ def define(
     note: str | None = None,
     attributes: Mapping[str, Any] | None = None,
 ) -> Definition:
-    """The definition of a schedule that makes a call. Whatever is wrong with it is an error now."""
+    """Return the definition of a schedule that makes a call. Raise an error for anything wrong with it."""
     import json  # noqa: PLC0415
 
     from mainspring.codec.attributes import attributes_json  # noqa: PLC0415
@@ -78,7 +78,7 @@ def define(
 
 
 def call_columns(call: Call[Any]) -> dict[str, Any]:
-    """What a definition says of the call."""
+    """Return the columns of a definition that describe the call."""
     import json  # noqa: PLC0415
 
     from mainspring.schedules.definition import check_schedule_id  # noqa: PLC0415
@@ -107,7 +107,7 @@ def call_columns(call: Call[Any]) -> dict[str, Any]:
 
 
 def how_queued(function: Function, options: Options) -> dict[str, Any]:
-    """Where runs of a call wait, in which order, and how they are tried again."""
+    """Return the queue of a call's runs, their order in it, and their retry policy."""
     own = (
         stored(function.retry, of_function=True)
         if function.kind == "workflow" and function.retry.attempts > 1
@@ -136,7 +136,7 @@ def scheduled(
     schedule: str | None,
     note: str | None,
 ) -> Definition:
-    """The definition of what stands above a workflow."""
+    """Return the definition that a decorator above a workflow declares."""
     from mainspring.recurrence import Cron, Spec  # noqa: PLC0415
     from mainspring.schedules.definition import Definition, check_note, check_schedule_id  # noqa: PLC0415
 
@@ -174,7 +174,7 @@ def scheduled(
 
 
 def _dbos_cron(text: str) -> Cron:
-    """A bare string above a function. What other dialects read differently gives a warning at the user's line."""
+    """Return the spec of a bare string above a function. Warn at the user's line if other dialects read it differently."""
     from mainspring.recurrence import AmbiguousCron, Cron, ambiguity  # noqa: PLC0415
 
     cron = Cron(text, dialect="dbos")
@@ -198,7 +198,7 @@ def _policy(mode: str | None, policy: Policy | None) -> Policy:
 
 
 def _takes_times(function: Function) -> bool:
-    """Whether it is called with (scheduled_at, started_at); a function without parameters is called without."""
+    """Whether the function is called with (scheduled_at, started_at). A function without parameters is called without them."""
     parameters = list(function.codec.signature.parameters.values())
     if not parameters:
         return False
@@ -224,7 +224,7 @@ def _check(spec: object, policy: object) -> None:
 
 # -- what `app.schedules` is given ---------------------------------------------------------------------------------------
 def known_call(runtime: Runtime, call: object) -> Call[Any]:
-    """The call, if its function is one of this app's. Clients, which call by name, cannot know."""
+    """Return the call if its function belongs to this app. A client, which calls by name, skips this check."""
     made = as_call(call)
     if made.function.source and any(True for _ in runtime.registry):
         runtime.registry.get(made.name)
@@ -232,7 +232,7 @@ def known_call(runtime: Runtime, call: object) -> Call[Any]:
 
 
 def definition_of(runtime: Runtime, declaration: object) -> Definition:
-    """What one of the things given to `apply` defines."""
+    """Return the definition of one `Declaration` given to `apply`."""
     if not isinstance(declaration, Declaration):
         raise InvalidInput(f"apply takes Declarations: Declaration(id, fn.bind(…), Spec(…)), not {declaration!r}")
     known_call(runtime, declaration.call)
@@ -240,7 +240,7 @@ def definition_of(runtime: Runtime, declaration: object) -> Definition:
 
 
 def stretch_of(given: object) -> tuple[datetime, datetime]:
-    """The two ends of a time to fill in."""
+    """Return the start and end of a span of time to backfill."""
     if not isinstance(given, (tuple, list)) or len(cast("tuple[Any, ...]", given)) != 2:
         raise InvalidInput(f"backfill: a stretch of time is a pair of times, (start, end), not {given!r}")
     start, end = cast("tuple[Moment, Moment]", given)
@@ -248,7 +248,7 @@ def stretch_of(given: object) -> tuple[datetime, datetime]:
 
 
 def columns(schedule: str, named: dict[str, Any]) -> dict[str, Any]:
-    """The columns that `app.schedules.update` changes, with their new values. Whatever is wrong with them is an error now."""
+    """Return the columns that `app.schedules.update` changes, with their new values. Raise an error for any invalid value."""
     import json  # noqa: PLC0415
 
     from mainspring.codec.attributes import attributes_json  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Schedules described as data, as they stand in a file or come from a form: which function, by name, when, and how."""
+"""Schedules described as JSON, in a file or from a form: the function's name, the spec and the policy."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from mainspring.schedules.policy import Policy
 _KEYS = ("id", "workflow", "args", "input", "options", "spec", "policy", "note", "attributes")
 _OPTIONS = ("id", "timeout", "attributes", "version", "queue", "priority", "partition")
 _KEPT = ("kind", "key", "key_mode", "retry", "cron", "times")
-"""What of an action only code can say; so it stays as it is."""
+"""Fields of an action that only code can set. An update from JSON leaves them as they are."""
 
 
 def definition_of(given: object) -> Definition:
-    """The definition of a schedule that a JSON object describes. Whatever is wrong with it is an error that says where.
+    """Return the definition of a schedule that a JSON object describes. An error names the key that is wrong.
 
     `id`, `workflow` and `spec` are needed. Arguments are `input`, an object by parameter name, or `args`, a list.
     """
@@ -56,7 +56,7 @@ def definition_of(given: object) -> Definition:
 
 
 def definitions_of(given: object) -> list[Definition]:
-    """The schedules that a JSON document describes: a list of them, or an object with such a list under `schedules`."""
+    """Return the schedules that a JSON document describes: a list, or an object with a list under `schedules`."""
     if isinstance(given, Mapping):
         given = _object(cast("object", given), "the document", ("schedules",)).get("schedules")
     if not isinstance(given, Sequence) or isinstance(given, str):
@@ -65,7 +65,7 @@ def definitions_of(given: object) -> list[Definition]:
 
 
 def changes_of(given: Mapping[str, Any], present: Mapping[str, Any], schedule: str) -> dict[str, Any]:
-    """The columns that a JSON object with some of the keys changes. `present` describes the schedule as it is."""
+    """Return the columns that a JSON object with some of the keys changes. `present` describes the schedule as it is."""
     found = _object(given, "an update", _KEYS)
     values: dict[str, Any] = {}
     if "workflow" in found:

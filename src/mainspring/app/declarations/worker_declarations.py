@@ -1,4 +1,4 @@
-"""What the code of a worker declares, brought into the database when it starts, and kept in step with the fleet."""
+"""Writes what a worker's code declares to the database when the worker starts, and keeps it consistent with the fleet."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logging.getLogger("mainspring.app")
 
 _REVIEW = 60.0
 _SILENT = 60.0
-"""How long, in seconds, a worker of another machine may be silent, by the wall clock, and count as active when another one starts."""
+"""Seconds for which a worker on another machine may be silent, by the wall clock, and still count as active."""
 
 
 class WorkerDeclarations:
@@ -35,11 +35,11 @@ class WorkerDeclarations:
         self._crontab = crontab
         self._declared: Declared | None = None
         self._versions: set[str] = set()
-        """Those of the workers that were there at the last look."""
+        """The versions of the workers that existed at the last review."""
         self._review_at = 0.0
 
     def bring(self, me: Worker) -> None:
-        """Make the database say what the code says. The worker's own row is there."""
+        """Write the declarations to the database. The worker's own row must exist."""
         from mainspring.operations.schedules.declared import Declared  # noqa: PLC0415  (slow to import)
 
         runtime, store = self._runtime, self._store
@@ -48,7 +48,7 @@ class WorkerDeclarations:
         made = Declared(store, runtime.clock, runtime.ids, app=runtime.name, version=runtime.version)
         active = [worker for worker in fleet if self._is_active(worker, me)]
         made.apply(list(runtime.declarations), alone=[worker.id for worker in active] == [me.id])
-        for gone in fleet:  # what it lists is planned as if it lived until its lease has lapsed
+        for gone in fleet:  # the schedules that it lists would stay in force until its lease has lapsed
             if gone not in active and gone.crontab != "{}":
                 store.list_crontab(gone.id, "{}")
         self._crontab.bring()
@@ -57,7 +57,7 @@ class WorkerDeclarations:
         self._review_at = runtime.clock.monotonic() + _REVIEW
 
     def review(self, worker: str) -> None:
-        """Once per heartbeat: see to it that schedules are what live workers declare and list."""
+        """Update the schedules to what live workers declare and list. Called once per heartbeat."""
         self._crontab.review(worker)
         if self._declared is None:
             return
@@ -70,23 +70,24 @@ class WorkerDeclarations:
             self._declared.apply_hooks(list(self._runtime.declarations.hooks.values()))
 
     def _is_active(self, worker: Worker, me: Worker) -> bool:
-        """Whether a worker may live. The row of one that was killed on another machine stays until its lease has lapsed.
+        """Whether a worker may be alive. The row of one that was killed on another machine stays until its lease has lapsed.
 
-        Wall clocks decide here, because there is no time to watch its heartbeat. One that lives all the same lists its entries again.
+        Wall clocks decide, because there is no time to watch heartbeats. A worker that is alive after all lists its entries
+        again.
         """
         silent = self._runtime.clock.now() - round(max(_SILENT, self._runtime.settings.lease) * SECOND)
         return worker.id == me.id or is_there(worker, me) or worker.seen >= silent
 
 
 class WorkerCrontab:
-    """The crontab of a worker: what it lists, brings along, and reads again when the file has changed."""
+    """The crontab of a worker: lists its entries in the worker's row, makes them schedules, and reads a changed file again."""
 
     def __init__(self, runtime: Runtime, store: Store) -> None:
         self._runtime = runtime
         self._store = store
         self._made: Crontabs | None = None
         self._listed = "{}"
-        """What the worker's row had last."""
+        """The entries that this worker last wrote to its row."""
 
     def _crontabs(self) -> Crontabs:
         from mainspring.operations.schedules.crontabs import Crontabs  # noqa: PLC0415  (recurrence is slow to import)
@@ -100,7 +101,7 @@ class WorkerCrontab:
         return [] if crontab is None else crontab.definitions(self._runtime.registry)
 
     def listing(self) -> str:
-        """What the worker's row says of it."""
+        """Return the entries as the worker's row lists them."""
         if self._runtime.crontab is None:
             return "{}"
         from mainspring.operations.schedules.crontabs import listing  # noqa: PLC0415
@@ -109,12 +110,12 @@ class WorkerCrontab:
         return self._listed
 
     def bring(self) -> None:
-        """Make schedules of the entries."""
+        """Create or update the schedules of the entries."""
         if self._runtime.crontab is not None:
             self._crontabs().bring(self._definitions())
 
     def review(self, worker: str) -> None:
-        """Read the file again if it has changed, and stop what no worker lists any more."""
+        """Read the file again if it has changed, and stop the entries that no worker lists any more."""
         crontab = self._runtime.crontab
         if crontab is not None:
             self._list_again(worker)
@@ -131,7 +132,7 @@ class WorkerCrontab:
         self._crontabs().review()
 
     def _list_again(self, worker: str) -> None:
-        """Another worker took this one for dead, and struck out what it lists: it has been silent for long, or a clock is wrong."""
+        """List the entries again if another worker took this one for dead and removed them (long silence, or a wrong clock)."""
         if any(each.id == worker and each.crontab != self._listed for each in self._store.workers()):
             log.warning("worker %s was taken for dead by another one that started: it lists its crontab again", worker)
             self._store.list_crontab(worker, self._listed)

@@ -1,4 +1,4 @@
-"""Typed names of what runs say to each other: `decided = Topic("decided", Decision)`. A plain string is an untyped one."""
+"""Typed names of topics, events, streams and questions: `decided = Topic("decided", Decision)`. A plain string is untyped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ A = TypeVar("A")
 
 
 class _Name(Generic[T]):
-    """A name, and the type of the values that go by it."""
+    """A name and the type of its values."""
 
     _what: ClassVar[str] = "name"
 
@@ -30,7 +30,7 @@ class _Name(Generic[T]):
 
 
 class Topic(_Name[T]):
-    """What messages are about: `app.send(run_id, decided, decision)` and `await run.receive(decided)`."""
+    """The topic of messages: `app.send(run_id, decided, decision)` and `await run.receive(decided)`."""
 
     _what = "topic"
 
@@ -48,7 +48,7 @@ class Stream(_Name[T]):
 
 
 class Question(_Name[T], Generic[T, A]):
-    """What a run can be asked, and the type of its answer: `await app.ask(run_id, approve, decision)`."""
+    """A question to a run, with the type of its answer: `await app.ask(run_id, approve, decision)`."""
 
     _what = "question"
 
@@ -58,19 +58,19 @@ class Question(_Name[T], Generic[T, A]):
 
 
 def answer_codec(given: Question[Any, Any] | str) -> ValueCodec:
-    """How answers to a question are written and read."""
+    """Return the codec of a question's answers."""
     return given.answer if isinstance(given, Question) else value_codec(Any, f"the answer to {given!r}")
 
 
 def named(given: _Name[Any] | str, what: str) -> tuple[str, ValueCodec]:
-    """The name, and how its values are written and read."""
+    """Return the plain name and the codec of its values."""
     if isinstance(given, _Name):
         return given.name, given.codec
     return _checked(given, what), value_codec(Any, f"a value of the {what} {given!r}")
 
 
 def stored_text(settings: Settings, codec: ValueCodec, value: Any, what: str) -> str:
-    """A value as it is stored."""
+    """Return a value as stored."""
     return check_size(codec.encode(value), value, settings.value_bytes, what)
 
 

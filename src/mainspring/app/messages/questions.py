@@ -1,4 +1,4 @@
-"""Asking a run something, and answering inside it: `app.ask(run_id, question, value)` and `run.answer(question, handler)`."""
+"""Questions to a run and their answers: `app.ask(run_id, question, value)` and `run.answer(question, handler)`."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ A = TypeVar("A")
 
 
 class Ask(OverloadedVerb):
-    """Ask a run something and wait for its answer: `await app.ask(run_id, question, value, timeout=…)`.
+    """Ask a run a question and wait for its answer: `await app.ask(run_id, question, value, timeout=…)`.
 
-    `Refused` if the run does not accept the question, the handler's own exception if that raises one, `NotAnswered` if the run
-    ends first, `StillRunning` after `timeout`.
+    Raises `Refused` if the run does not accept the question, the handler's own exception if the handler raises one,
+    `NotAnswered` if the run ends first, and `StillRunning` after `timeout`.
     """
 
     __slots__ = ()
@@ -59,7 +59,7 @@ class Ask(OverloadedVerb):
     def sync(
         self, run_id: str, question: Question[Any, Any] | str, value: Any = None, timeout: Duration | None = None
     ) -> Any:
-        """The same, blocking until it is done."""
+        """Ask, and block until the answer is there."""
         return self._blocked(lambda: self._ask(run_id, question, value, timeout))
 
     def _ask(
@@ -78,9 +78,9 @@ class Ask(OverloadedVerb):
 class Answer:
     """`run.answer(question, handler, validate=…)`: answer a question until the run ends.
 
-    The handler gets the value and returns the answer; it may use all operations of a workflow. Questions of one name are answered one
-    after the other, beside the rest of the workflow. `validate` gets the value first: its exception refuses the question, goes back to
-    the caller, and leaves nothing in the record of the run. It must have no effects.
+    The handler gets the value and returns the answer. It may use all operations of a workflow. Questions of one name are
+    answered one after the other, concurrently with the workflow. `validate` gets the value first. Its exception refuses the
+    question, is raised at the caller, and is not recorded in the run. `validate` must have no effects.
     """
 
     @overload
@@ -121,7 +121,7 @@ class Answer:
 
 def _note_failure(task: asyncio.Future[None]) -> None:
     if not task.cancelled():
-        task.exception()  # a halt, or a disagreement: the run knows
+        task.exception()  # a halt or a disagreement, which ends the run by itself
 
 
 async def _serve(

@@ -1,4 +1,4 @@
-"""Messages, events and streams from anywhere: `app.send`, `app.get_event`, `app.read_stream`."""
+"""Messages, events and streams from any code: `app.send`, `app.get_event`, `app.read_stream`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Message:
 
 
 def send(runtime: Runtime, messages: Sequence[Message], label: str) -> Coroutine[Any, Any, None]:
-    """Send messages, all of them or none."""
+    """Send messages: all of them or none."""
     posts = [_post(runtime, message) for message in messages]
     keyed = [(post.run, post.key) for post in posts if post.key is not None]
     if len(set(keyed)) != len(keyed):
@@ -58,7 +58,7 @@ def _post(runtime: Runtime, message: Message) -> Post:
 
 
 def get_events(runtime: Runtime, run_id: str) -> Coroutine[Any, Any, dict[str, Any]]:
-    """All events of a run, by key."""
+    """Return all events of a run, by key."""
     check_name("the id of a run", run_id)
 
     def all_events(store: Store) -> dict[str, Any]:
@@ -75,9 +75,9 @@ def get_events(runtime: Runtime, run_id: str) -> Coroutine[Any, Any, dict[str, A
 
 
 class GetEvent(OverloadedVerb):
-    """The value of an event of a run, as soon as it has one: `await app.get_event(run_id, key, timeout=…)`.
+    """The value of an event of a run, as soon as it is set: `await app.get_event(run_id, key, timeout=…)`.
 
-    None when `timeout` is over, or the run has ended without it.
+    None after `timeout`, or if the run ended without setting the event.
     """
 
     __slots__ = ()
@@ -98,7 +98,7 @@ class GetEvent(OverloadedVerb):
     @overload
     def sync(self, run_id: str, key: str, timeout: Duration | None = None) -> Any: ...
     def sync(self, run_id: str, key: Event[Any] | str, timeout: Duration | None = None) -> Any:
-        """The same, blocking until it is done."""
+        """Get the event's value, blocking until it is set."""
         return self._blocked(lambda: self._get(run_id, key, timeout))
 
     def _get(self, run_id: str, key: Event[Any] | str, timeout: Duration | None) -> Coroutine[Any, Any, Any]:
@@ -108,10 +108,11 @@ class GetEvent(OverloadedVerb):
 
 
 class ReadStream(OverloadedVerb):
-    """The values of a stream of a run, from an offset on, as they come: `async for value in app.read_stream(run_id, key):`.
+    """The values of a stream of a run, from an offset on, as they are written: `async for value in app.read_stream(run_id,
+    key):`.
 
-    It ends when the stream is closed or the run has ended. `StillRunning`, a `TimeoutError`, when the next value does not come within
-    `timeout`.
+    The iteration ends when the stream is closed or the run has ended. Raises `StillRunning`, a `TimeoutError`, when the next
+    value is not written within `timeout`.
     """
 
     __slots__ = ()
@@ -138,7 +139,7 @@ class ReadStream(OverloadedVerb):
     def sync(
         self, run_id: str, key: Stream[Any] | str, offset: int = 0, *, timeout: Duration | None = None
     ) -> Iterator[Any]:
-        """The same, blocking until there is a value."""
+        """Iterate over the values, blocking until the next is written."""
         values = self._read(run_id, key, offset, timeout)
 
         async def one() -> list[Any]:
