@@ -1,4 +1,4 @@
-"""Things that steps need and that are opened once per worker: HTTP clients, pools, models."""
+"""Resources that steps share, opened once per worker: HTTP clients, pools, models."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CLOSED: Any = object()
 
 
 class Resource(Generic[T]):
-    """A resource: call it in a step to have its value. Opened when the worker starts, on its loop, closed when it stops."""
+    """A resource. A step calls it to get its value. Opened on the worker's loop at start, closed at stop."""
 
     def __init__(self, open_: Callable[[], AsyncGenerator[T]] | Callable[[], Generator[T]]) -> None:
         if not (inspect.isasyncgenfunction(open_) or inspect.isgeneratorfunction(open_)):
@@ -35,7 +35,7 @@ class Resource(Generic[T]):
 
     @contextlib.contextmanager
     def override(self, fake: T) -> Generator[T]:
-        """Have something else in its place, in tests. The real one is not opened for it."""
+        """Replace the resource's value, in tests. The real resource is not opened."""
         self._overrides.append(fake)
         try:
             yield fake
@@ -44,7 +44,7 @@ class Resource(Generic[T]):
 
     @contextlib.asynccontextmanager
     async def opened(self) -> AsyncGenerator[None]:
-        """Open it for a worker."""
+        """Open the resource for a worker."""
         if self._overrides:
             yield
             return

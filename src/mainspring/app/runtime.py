@@ -1,4 +1,4 @@
-"""What stands behind an app's functions and handles: its registry, its settings, its connection, and its engine."""
+"""The internals of an app that its functions and handles use: registry, settings, connection and engine."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _UNTYPED = value_codec(Any, "the result of a run")
 
 
 class Runtime:
-    """One app's registry, its connection, and the engine while it executes."""
+    """One app's registry, its connection, and its engine while the app executes."""
 
     def __init__(
         self,
@@ -59,13 +59,13 @@ class Runtime:
         if payloads is not None and not (hasattr(payloads, "encode") and hasattr(payloads, "decode")):
             raise InvalidInput(f"payloads= takes a codec with encode and decode, not {payloads!r}")
         self.payloads = payloads
-        """What encodes and decodes the values that are stored, if anything does."""
+        """The codec of stored values, if the app has one."""
         self.given_url = url
         self._given_engine = engine
         self.settings = settings
         self.clock: Clock = clock or SystemClock()
         self.has_no_code = has_no_code
-        """Whether this is a client's, which starts functions by name: results are plain JSON to it."""
+        """Whether this is a client's runtime: a client starts functions by name and decodes results as plain JSON."""
         self.registry = Registry()
         self.instances = Instances(self.registry)
         self.backstage = Backstage()
@@ -73,23 +73,23 @@ class Runtime:
         self.name = "app"
         self.version = ""
         self.stage = ""
-        """What entering or leaving the app is about at this moment, for people who wait for it."""
+        """The current stage of entering or leaving the app, to show to the user."""
         self.declarations = DeclaredSchedules()
         self.queues = DeclaredQueues()
         self.crontab: Crontab | None = None
         self.listeners = Listeners()
         self.carriers: list[Callable[[], Mapping[str, Any]]] = []
-        """Asked when a run is started that is no child: for attributes that it is to carry, such as those of a trace."""
+        """Callbacks for attributes of each started run that is no child, such as those of a trace."""
         self.engine: Engine | None = None
         self.callers: dict[type, Callable[[Any, Any], Any]] | None = None
-        """What makes the caller of a verb, by the class of the place it is called from, if a framework has callers of its own."""
+        """Factories of callers, by the class of the place of the call, if a framework integration has callers of its own."""
         self._connecting = threading.Lock()
         self._connection: Connection | None = None
         self._portal: Portal | None = None
 
     @property
     def url(self) -> str:
-        """The database. A function that was given instead of a URL is called again whenever it is needed."""
+        """The database's URL. A function given instead of a URL is called on each access."""
         return self.given_url if isinstance(self.given_url, str) else self.given_url()
 
     @url.setter
@@ -98,7 +98,7 @@ class Runtime:
 
     @property
     def users_engine(self) -> UsersEngine | None:
-        """The SQLAlchemy engine that was given instead of a URL, unless another database was put in its place."""
+        """The SQLAlchemy engine that was given instead of a URL, unless another database has replaced it."""
         return self._given_engine if self.given_url is self._given_engine else None
 
     @property
@@ -107,23 +107,23 @@ class Runtime:
 
     @property
     def places(self) -> list[Elsewhere]:
-        """Other databases in which transactions are made."""
+        """The other databases that transactions use."""
         return list({id(each.database): each.database for each in self.registry if each.database is not None}.values())
 
     @property
     def offloaded(self) -> Offloaded | None:
-        """What the codec has stored outside of the database, if workers are to delete it when it is no longer needed."""
+        """The values that the codec stored outside of the database, if workers delete those that are no longer needed."""
         return getattr(self.payloads, "offloaded", None)
 
     @property
     def keep(self) -> Keep:
-        """How long ended runs are kept, by the settings and by what functions say of themselves."""
+        """The retention of ended runs, from the settings and from the functions."""
         names = {
             function.name: None if function.retention == FOR_EVER else function.retention
             for function in self.registry
             if function.retention is not None
         }
-        # Who says "forever" of a function does not mean "until there are too many".
+        # A function that is kept for ever must not be limited by the number of runs either.
         last_names = {
             function.name: function.keep_last
             for function in self.registry
@@ -132,7 +132,7 @@ class Runtime:
         return keep_of(self.settings, names, last_names)
 
     def result_codec(self, workflow: str | None) -> ValueCodec:
-        """How the result of a run of a function is decoded: by its annotation, if the function is here."""
+        """Return the codec of a function's results: by its annotation, if the function is here."""
         if self.has_no_code:
             return PLAIN_JSON
         function = None if workflow is None else self.registry.find(workflow)
@@ -140,7 +140,7 @@ class Runtime:
 
     # -- connection ----------------------------------------------------------------------------------------------------
     def connection(self, *, beside: bool = False) -> Connection:
-        """The connection, made now if there is none. `beside`: while the caller has a transaction of its own open there."""
+        """Return the connection; connect first if needed. `beside`: the caller has a transaction open in this database."""
         with self._connecting:
             if self._connection is None:
                 self._connection = Connection(
@@ -160,7 +160,7 @@ class Runtime:
         return await self.in_thread(functools.partial(self.connection, beside=beside))
 
     async def in_thread(self, work: Callable[..., R], *args: Any) -> R:
-        """Do something blocking on a thread, with civil time standing still meanwhile."""
+        """Do blocking work on a thread. Civil time does not pass until the work is done."""
         self.clock.busy()
         try:
             return await asyncio.to_thread(work, *args)
@@ -179,7 +179,7 @@ class Runtime:
             portal.close()
 
     def leave_to_parent(self) -> list[object]:
-        """In a forked process: nothing of the parent's is used, not even its lock, which some thread there may hold."""
+        """Drop the parent's objects in a forked process, also its lock, which a thread of the parent may hold."""
         left: list[object] = [self._connection, self._portal, self.engine]
         self._connection = self._portal = self.engine = None
         self._connecting = threading.Lock()
@@ -187,7 +187,7 @@ class Runtime:
 
     # -- blocking ------------------------------------------------------------------------------------------------------
     def block(self, work: Coroutine[Any, Any, R]) -> R:
-        """Run a coroutine on the app's loop, or on one made for the purpose, and wait for it here."""
+        """Run a coroutine on the app's loop, or on the portal's if the app is not entered. Block until it is done."""
         loop = self.engine.loop if self.engine is not None else self.portal().loop
         return asyncio.run_coroutine_threadsafe(bridged(work), loop).result()
 

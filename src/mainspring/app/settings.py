@@ -1,4 +1,4 @@
-"""All settings of an app, as one frozen object. What the code says wins over the environment, that over the default."""
+"""All settings of an app, as one frozen object. Arguments override the environment, which overrides defaults."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def _setting(default: Any, kind: str, help_text: str, low: float | None = None, 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How an app behaves. Every field can also be set in the environment: `MAINSPRING_LEASE=2` for `lease`.
+    """The settings of an app. Every field can also be set in the environment: `MAINSPRING_LEASE=2` for `lease`.
 
-    Durations are seconds, `timedelta`s or phrases such as "15s"; they are kept as seconds.
+    Durations are seconds, `timedelta`s or phrases such as "15s"; they are stored as seconds.
     """
 
     lease: float = _setting(15.0, "duration", "how long a silent worker keeps its runs", low=0.3)
@@ -107,7 +107,7 @@ class Settings:
         choices=("fingerprint", "compatible"),
     )
 
-    if TYPE_CHECKING:  # what is given may be a duration in any form; what is kept is seconds
+    if TYPE_CHECKING:  # arguments are durations in any form, fields are seconds
 
         def __init__(
             self,
@@ -158,7 +158,7 @@ class Settings:
 
 
 def _refuse_unknown(init: Any) -> Any:
-    """Say which setting is meant by a name that is none."""
+    """Refuse an unknown setting, with the name of the one that was probably meant."""
     known = [one.name for one in fields(Settings)]
 
     @functools.wraps(init)

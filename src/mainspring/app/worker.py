@@ -1,4 +1,4 @@
-"""This process as a worker: the engine with its services, from entering the fleet to leaving it."""
+"""This process as a worker: the engine and its services, from joining the fleet to leaving it."""
 
 from __future__ import annotations
 
@@ -49,26 +49,26 @@ log = logging.getLogger("mainspring.app")
 
 _PAUSE = 1.0
 _LOOK = 0.01
-"""Seconds between two looks at whether all work is done, for callers of `drain`."""
+"""Seconds between two checks whether all work is done, for callers of `drain`."""
 _REVIEW = 60.0
 _WARN = 600.0
 _DYING = 10.0
-"""More than it takes until runs that hold on to something are cancelled."""
+"""Seconds to wait for halted runs to end: longer than it takes until runs that ignore the halt are cancelled."""
 
 
 class WorkerState(Enum):
-    """What a worker is doing. Each part that could begin something asks."""
+    """The state of a worker. Parts that begin work check it first."""
 
     JOINING = "joining"
-    """It enters the fleet, for the first time or after it was declared dead."""
+    """The worker joins the fleet, for the first time or after it was declared dead."""
     WORKING = "working"
     STOPPING = "stopping"
-    """It hands its runs back. It does not enter the fleet again, whatever happens meanwhile."""
+    """The worker hands its runs back. It does not join the fleet again."""
     LEFT = "left"
 
 
 class Worker:
-    """A worker on the running loop. After it was declared dead by another one it begins anew under a new id."""
+    """A worker on the running loop. If another worker declares it dead, it starts again under a new id."""
 
     def __init__(self, runtime: Runtime, connection: Connection) -> None:
         self._runtime = runtime
@@ -82,7 +82,7 @@ class Worker:
         self._review_at = runtime.clock.monotonic() + _REVIEW
         self._warn_at = 0.0
         self._warned: set[str] = set()
-        """Log lines that were written about runs that nothing serves."""
+        """Warnings already logged about runs that nothing serves."""
         self._watch = LoopWatch(self._loop, self._thread)
         self.activity = ActivityCounter(runtime.clock)
         self._crontab = WorkerCrontab(runtime, connection.store)
@@ -100,7 +100,7 @@ class Worker:
         self._joined()
 
     def _make(self) -> None:
-        """Everything that belongs to one life of the worker, not yet at work."""
+        """Create all parts of one incarnation of the worker, without starting them."""
         runtime, store, clock = self._runtime, self._connection.store, self._runtime.clock
         settings = runtime.settings
         self._me = record = self._record()
@@ -219,29 +219,29 @@ class Worker:
         )
 
     def pause(self, *, paused: bool) -> None:
-        """Stop or resume claiming. From any thread."""
+        """Pause or resume claiming. Thread-safe."""
         self.paused = paused
         self._claimer.paused = self._scheduler.paused = self.engine.slots.paused = paused
         self._call_soon(self._claimer.kick)
         self._call_soon(self._tell, "paused" if paused else "resumed")
 
     def _tell(self, what: str, reason: str | None = None) -> None:
-        """Something happened to this worker. On the loop."""
+        """Call the listeners for an event of this worker, on the loop."""
         self._runtime.listeners.tell_worker(what, self._me.id, self._me.host, self._runtime.clock.now(), reason)
 
     def _planned(self, plans: Sequence[Plan]) -> None:
-        """This worker has decided about schedules."""
+        """Call the listeners for the ticks that this worker decided."""
         listeners, now = self._runtime.listeners, self._runtime.clock.now()
         if not listeners:
             return
         for plan in plans:
             for tick in plan.ticks:
                 listeners.tell_tick(plan.schedule.workflow, tick, now)
-        if listeners.changes:  # one may have paused itself
+        if listeners.changes:  # a schedule may have paused itself
             self._watched.kick()
 
     def _on_dead(self, worker: WorkerRecord, freed: int) -> None:
-        """This worker has found another one dead. From the heartbeat's thread."""
+        """Call the listeners for another worker that this one found dead. Called on the heartbeat's thread."""
         self._call_soon(self._died, worker, freed)
 
     def _died(self, worker: WorkerRecord, freed: int) -> None:
@@ -249,9 +249,7 @@ class Worker:
         self._runtime.listeners.tell_worker("died", worker.id, worker.host, self._runtime.clock.now(), reason)
 
     async def drained(self) -> None:
-        """Wait until nothing is left that is due and that this worker may do: what waits for a later time, for a limit or for
-        others stays.
-        """
+        """Wait until no work is due that this worker may do. Work that waits for a time, a limit or another worker stays."""
         while True:
             engine, before = self.engine, self.engine.launches
             if self._state is WorkerState.WORKING and engine.is_idle:
@@ -262,7 +260,7 @@ class Worker:
             await asyncio.sleep(_LOOK)
 
     async def stop(self) -> None:
-        """Hand everything back and leave the fleet."""
+        """Hand all runs back and leave the fleet."""
         self._tell("stopping")
         await self._begin_to_stop()
         try:
@@ -273,7 +271,7 @@ class Worker:
             await asyncio.to_thread(self._leave)
             self._tell("stopped")
             await self._runtime.listeners.finish(self._runtime.settings.grace)
-        except BaseException:  # also when the caller was cancelled: a worker without heartbeat does no work
+        except BaseException:  # also when the caller was cancelled: a worker without heartbeat must not execute runs
             self._heartbeat.stop_soon()
             self.engine.abandon()
             raise
@@ -288,7 +286,7 @@ class Worker:
         self._connection.off_signal(self._notify)
 
     async def vanish(self) -> None:
-        """Release everything without telling the database, as a process that dies does. For tests."""
+        """Release everything without a write to the database, as a crash does. For tests."""
         await self._begin_to_stop()
         await self._stop_services()
         self._runtime.engine = None
@@ -350,7 +348,7 @@ class Worker:
             self._call_soon(self._watched.kick)
 
     def _unobserved(self, signal: Signal, *, mine: bool) -> bool:
-        """Whether runs may have ended that were in no worker's hand, or were taken from it. Of a run's own end the engine tells."""
+        """Whether runs may have ended that were unowned or taken from their worker. The engine reports all other ends."""
         ended = signal.ended or frozenset()
         return bool(ended) and (mine or not ended <= self.engine.executions.keys())
 
@@ -368,7 +366,7 @@ class Worker:
             await asyncio.to_thread(keeper.end, self._connection.store)
 
     def _round(self) -> None:
-        """Once per heartbeat, on its thread: write down what has ended, mark runs that no live worker can continue."""
+        """Store activity and logs, and mark runs that no live worker can continue. Once per heartbeat, on its thread."""
         self._watch.look()
         self.activity.flush(self._connection.store)
         if self._keeper is not None:
@@ -382,18 +380,18 @@ class Worker:
         self._declarations.review(self._me.id)
 
     def _list_instances(self) -> None:
-        """Instances that were named since the worker entered the fleet are made known to the others."""
+        """Write the instances that were named since the worker joined the fleet to its row, for the other workers."""
         there = json.dumps(self._runtime.instances.methods())
         if there != self._me.instances:
             self._connection.store.list_instances(self._me.id, there)
             self._me = replace(self._me, instances=there)
 
     def named_instance(self) -> None:
-        """There is one more instance: runs may wait for it. From any thread."""
+        """Look for runs that wait for a newly named instance. Thread-safe."""
         self._call_soon(self._claimer.kick)
 
     def _review_unknown(self) -> None:
-        """Now and then: runs of functions that no worker knows are marked, and fail after a while."""
+        """Mark runs of functions that no worker knows, and fail them after `unknown_after`. Throttled."""
         clock = self._runtime.clock
         if clock.monotonic() < self._review_at:
             return
@@ -408,7 +406,7 @@ class Worker:
         self._warn_of_runs_that_nothing_serves()
 
     def _warn_of_runs_that_nothing_serves(self) -> None:
-        """Runs may name a queue that does not exist, or a version that was never there: they wait, and nothing else says why."""
+        """Warn of runs that name a queue that does not exist or a version that no worker has: they would wait silently."""
         store, clock = self._connection.store, self._runtime.clock
         if clock.monotonic() < self._warn_at:
             return
@@ -427,7 +425,7 @@ class Worker:
         self._warned = found
 
     def _lost(self) -> None:
-        """Another worker has declared this one dead. One that stops anyway has nothing left to hand back."""
+        """Handle that another worker declared this one dead. A worker that is stopping has nothing left to hand back."""
         if self._state is WorkerState.WORKING:
             self._state = WorkerState.JOINING
             self._tell("lost", "declared dead by another worker; this process begins again as a new one")
@@ -436,7 +434,7 @@ class Worker:
             self.engine.abandon()
 
     async def _begin_anew(self) -> None:
-        """All runs belong to other workers now: let go of it and enter the fleet again, as soon as the database lets us."""
+        """Abandon all runs, which other workers own now, and join the fleet again as soon as the database is available."""
         await self._stop_services()
         await self._end_logs()
         self._runtime.engine = None
@@ -459,12 +457,12 @@ class Worker:
     def _joined(self) -> None:
         self._state = WorkerState.WORKING
         self._tell("started")
-        if self.engine.draining:  # declared dead before it had begun
+        if self.engine.draining:  # declared dead before it had started
             self._lost()
 
     def _call_soon(self, work: object, *args: object) -> None:
         if threading.get_ident() == self._thread:
             self._loop.call_soon(work, *args)  # type: ignore[arg-type]
             return
-        with contextlib.suppress(RuntimeError):  # the loop is closed: there is nothing left to wake
+        with contextlib.suppress(RuntimeError):  # the loop is closed, so nothing is left to wake
             self._loop.call_soon_threadsafe(work, *args)  # type: ignore[arg-type]

@@ -96,7 +96,7 @@ class Undo:
         return True
 
     def _compensations(self, error: BaseException | None, failures: list[str]) -> Iterator[Flow]:
-        """The compensations to make now, the last pushed first."""
+        """Yield the compensations to execute now, the last pushed first."""
         ex = self._branch.execution
         if error is not None:
             ex.scopes -= 1
@@ -104,7 +104,7 @@ class Undo:
         if ex.dry or ex.signal is not None or ex.disagreement is not None:
             return
         if ex.function.is_async and error is not None and was_closed(error) and not _in_own_task(ex):
-            return  # the loop is closed; the worker that recovers the run makes the compensations
+            return  # the loop is closed; the worker that recovers the run executes the compensations
         if isinstance(error, Halt) and not stopped:
             return
         until = ex.engine.clock.now() + undo.BUDGET

@@ -1,7 +1,7 @@
-"""One verb, two colours: `await verb(…)` in a coroutine, `verb.sync(…)` in blocking code.
+"""One verb for both kinds of code: `await verb(…)` in a coroutine, `verb.sync(…)` in blocking code.
 
-`dual` makes both of one method and keeps its signature, name and docstring, for type checkers as for `help()`. A verb whose types
-need overloads spells both colours out, as an `OverloadedVerb`.
+`dual` makes both of one method and keeps its signature, name and docstring, for type checkers and for `help()`. A verb whose
+types need overloads defines both methods, as an `OverloadedVerb`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ R = TypeVar("R")
 
 
 class Owner(Protocol):
-    """An object with verbs. Errors spell the right line with the name that users have for it: `run`, `app`, `handle`."""
+    """An object with verbs. `_spelled` is its name in error messages: `run`, `app`, `handle`."""
 
     @property
     def _runtime(self) -> Runtime: ...
@@ -35,7 +35,7 @@ S = TypeVar("S", bound=Owner)
 
 
 class _Verb:
-    """What `help()` and `inspect` ask of a verb. That it is a descriptor makes it a routine to them."""
+    """Makes `help()` and `inspect` treat a verb as a routine: to them a descriptor is one."""
 
     __slots__ = ()
 
@@ -62,7 +62,7 @@ class Dual(_Verb, Generic[P, R]):
             raise
 
     def sync(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """The same, blocking until it is done."""
+        """Execute the verb, blocking until it is done."""
         owner = self._owner
         refuse_blocking_on_loop(f"await {self._label}(…)")
         try:
@@ -73,7 +73,7 @@ class Dual(_Verb, Generic[P, R]):
         return current_caller(owner._runtime).block(work)  # noqa: SLF001
 
     def _check_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Say in the words of the verb what is wrong with its arguments, if that is what a TypeError is about."""
+        """Raise a TypeError that names the verb and its parameters if the arguments do not match its signature."""
         try:
             self.__signature__.bind(*args, **kwargs)
         except TypeError as error:
@@ -123,13 +123,13 @@ class dual(Generic[S, P, R]):  # noqa: N801  (used as a decorator)
 
 
 class OverloadedVerb(_Verb):
-    """A verb bound to its object that spells out both of its colours: `__call__` for a coroutine, `sync` to block."""
+    """A verb bound to its object that defines both forms: `__call__` for a coroutine, `sync` to block."""
 
     __slots__ = ("_owner",)
     _name = ""
 
     def __init_subclass__(cls) -> None:
-        """`help()` leaves out a text that an object has from its class: here the class has it for its objects."""
+        """Give each subclass a `__doc__` that its objects show in `help()`, which leaves out a text inherited from a class."""
         text = cls.__doc__
         cls.__doc__ = property(lambda _: text)  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -154,6 +154,6 @@ class OverloadedVerb(_Verb):
         current_caller(self._owner._runtime).refuse_coroutine(f"{self._label}.sync(…)")  # noqa: SLF001
 
     def _blocked(self, make: Callable[[], Coroutine[Any, Any, R]]) -> R:
-        """Execute a verb and wait for it here."""
+        """Execute a verb and block until it is done."""
         refuse_blocking_on_loop(f"await {self._label}(…)")
         return current_caller(self._owner._runtime).block(make())  # noqa: SLF001

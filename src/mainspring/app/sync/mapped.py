@@ -1,6 +1,6 @@
-"""A coroutine whose result goes through a function.
+"""A coroutine whose result is passed through a function.
 
-An `async def` around another coroutine would leave that one behind, never awaited, when it is cancelled before it began.
+An `async def` around the coroutine would leave it unawaited if the wrapper is cancelled before it began.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 
 class Mapped(Coroutine[Any, Any, R], Generic[T, R]):
-    """`work`, with `then` of what it comes to as its result."""
+    """The coroutine `work`, with `then(result)` as its result."""
 
     __slots__ = ("__weakref__", "_then", "_work")
 
@@ -29,11 +29,11 @@ class Mapped(Coroutine[Any, Any, R], Generic[T, R]):
 
     @property
     def cr_await(self) -> Coroutine[Any, Any, T]:
-        """What it waits for, for those who ask what a task is doing."""
+        """The inner coroutine, for tools that show where a task waits."""
         return self._work
 
     def __await__(self) -> Generator[Any, Any, R]:
-        return cast("Generator[Any, Any, R]", self)  # an iterator with send and throw is all that `await` asks for
+        return cast("Generator[Any, Any, R]", self)  # `await` only needs an iterator with send and throw
 
     def __iter__(self) -> Self:
         return self

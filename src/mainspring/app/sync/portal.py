@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 @ours
 async def bridged(work: Coroutine[Any, Any, R]) -> R:
-    """Await something on behalf of a thread that blocks on it."""
+    """Await `work` on behalf of a thread that blocks on it."""
     return await work
 
 
@@ -39,7 +39,7 @@ class Portal:
         ready.wait()
 
     def call(self, work: Coroutine[Any, Any, R]) -> R:
-        """Run a coroutine on the loop and wait for it here."""
+        """Run a coroutine on the loop and block until it is done."""
         return asyncio.run_coroutine_threadsafe(bridged(work), self.loop).result()
 
     def close(self) -> None:

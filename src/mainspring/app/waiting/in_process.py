@@ -1,4 +1,4 @@
-"""Waiting outside runs: for the end of a run, or for what it publishes."""
+"""Waits outside of runs: for the end of a run, or for what the run publishes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ log = logging.getLogger("mainspring.app")
 
 
 class Endings:
-    """Runs whose end this process waits for. One thread asks the store for all of them when something may have ended."""
+    """The runs whose end this process waits for. One thread looks up all of them when some may have ended."""
 
     def __init__(
         self,
@@ -41,24 +41,24 @@ class Endings:
         poll: float,
         has_workers: Callable[[], bool] | None = None,
     ) -> None:
-        """`has_workers` says whether there is a worker; None: that is not asked."""
+        """`has_workers` returns whether there is a worker; with None no warning is given."""
         self._ask = ask
         self._poll = poll
         self._has_workers = has_workers
         self._lock = threading.Lock()
         self._watched: dict[str, list[Watcher]] = {}
         self._ended: set[str] = set()
-        """Those of them that have ended, as the store has notified since the last question."""
+        """The watched runs that have ended, as notified since the last lookup."""
         self.resolved_here: Callable[[str], bool] = lambda _run_id: False
-        """Whether this process is about to `resolve` a run itself, so that there is no need to ask for it."""
+        """Whether this process will call `resolve` for a run itself, so that no lookup is needed."""
         self._look = threading.Event()
         self._closing = False
         self._started = False
         self._thread: threading.Thread | None = None
 
     def watch(self, run_id: str, notify: Watcher) -> None:
-        """Have `notify` called, on any thread, with the run's ending, with None if there is no such run, or with an error that ends
-        the wait; until `unwatch`.
+        """Call `notify`, on any thread, with the run's ending, with None if there is no such run, or with an error that ends
+        the wait. Ends with `unwatch`.
         """
         with self._lock:
             self._watched.setdefault(run_id, []).append(notify)
@@ -79,7 +79,7 @@ class Endings:
                     del self._watched[run_id]
 
     def resolve(self, run_id: str, ending: Ending | None) -> None:
-        """This is how a run ended."""
+        """Notify the watchers of a run of its ending."""
         with self._lock:
             watchers = self._watched.pop(run_id, [])
         for notify in watchers:
@@ -87,12 +87,12 @@ class Endings:
 
     @property
     def watched(self) -> list[str]:
-        """The runs that are waited for at this moment."""
+        """The runs that are watched now."""
         with self._lock:
             return list(self._watched)
 
     def fail(self, error: MainspringError) -> None:
-        """Raise an error in every wait of this moment."""
+        """Fail every current wait with an error."""
         with self._lock:
             watchers = [notify for found in self._watched.values() for notify in found]
             self._watched.clear()
@@ -100,7 +100,7 @@ class Endings:
             notify(error)
 
     def look(self, ended: frozenset[str] | None = None) -> None:
-        """Something ended: ask, if it may be one of those that are watched, and only for those that are known to have."""
+        """Look up the watched runs that may have ended, after a notification of ended runs. None: all of them may have."""
         with self._lock:
             watched = self._watched.keys()
             found = (
@@ -111,7 +111,7 @@ class Endings:
             self._look.set()
 
     def close(self) -> None:
-        with self._lock:  # a thread that is being started is started, and none is started afterwards
+        with self._lock:  # `watch` starts no thread from here on
             self._closing = self._started = True
         self._look.set()
         if self._thread is not None:
@@ -130,7 +130,7 @@ class Endings:
                 self._warn_if_there_is_no_worker()
 
     def _warn_if_there_is_no_worker(self) -> None:
-        """Once: without a worker the wait never ends."""
+        """Warn once if there is no worker: the wait would never end."""
         with self._lock:
             awaited = next(iter(self._watched), None)
         if self._has_workers is None or awaited is None:
@@ -148,7 +148,7 @@ class Endings:
             )
 
     def ask_once(self) -> None:
-        """Ask the store for those that may have ended, and notify who waits for them."""
+        """Look up the runs that may have ended, and notify their watchers."""
         with self._lock:
             wanted = [run_id for run_id in self._ended if run_id in self._watched]
             self._ended.clear()
@@ -167,7 +167,7 @@ class Endings:
 
 
 class EndingLookups:
-    """A thousand coroutines that wait for a thousand runs begin with one lookup, not with a thousand changes of thread."""
+    """Joins the lookups of all coroutines that begin to wait in one turn of the loop into one query on one thread."""
 
     def __init__(self, ask: Callable[[set[str]], Awaitable[Found]], clock: Clock) -> None:
         self._ask = ask
@@ -176,7 +176,7 @@ class EndingLookups:
         self._asking: set[asyncio.Task[None]] = set()
 
     async def at(self, run_id: str) -> Found:
-        """What is known of at least this run: its ending, None while it has not ended, nothing if there is no such run."""
+        """Look up a run's ending: None if it has not ended, no entry if there is no such run. Other runs may be included."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Found] = loop.create_future()
         askers = self._gathering.get(loop)
@@ -191,7 +191,7 @@ class EndingLookups:
         return await answer
 
     async def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        """One turn of the loop later: all callers of this turn have asked. Civil time stands still until then."""
+        """Look up all runs requested in the last turn of the loop. Civil time does not pass until it is done."""
         askers = self._gathering.pop(loop)
         try:
             found = await self._ask({run_id for run_id, _ in askers})
@@ -208,7 +208,7 @@ class EndingLookups:
 
 
 class Awaited:
-    """One coroutine's wait for one run. Entered, it is notified of the run's end, and of its own time being over."""
+    """One coroutine's wait for one run. The context yields a future of the run's end, which fails after the timeout."""
 
     def __init__(self, endings: Endings, clock: Clock, run_id: str, timeout: Duration | None) -> None:
         self._endings = endings
@@ -260,12 +260,12 @@ class Awaited:
 
 
 def _length(timeout: Duration | None) -> str:
-    """How long it was, as it was given."""
+    """Return the timeout as text, in the form in which it was given."""
     return f"{timeout} s" if isinstance(timeout, int | float) else str(timeout)
 
 
 def value_of(run_id: str, codec: ValueCodec, ending: Ending | None) -> Any:
-    """What waiting for a run that has ended gives: its result, or its exception."""
+    """Return the result of a run that has ended, or raise its exception."""
     if ending is None:
         raise NotFound(f"run {run_id!r} not found")
     if ending.output is not None and ending.state is State.SUCCEEDED:
@@ -274,7 +274,7 @@ def value_of(run_id: str, codec: ValueCodec, ending: Ending | None) -> Any:
 
 
 class Subscriptions:
-    """The subscriptions of one process, by run. One timer for all of them makes up for notifications that got lost."""
+    """The subscriptions of one process, by run. One timer makes up for lost notifications."""
 
     def __init__(self, poll: float) -> None:
         self._poll = poll
@@ -283,7 +283,7 @@ class Subscriptions:
         self._timed = False
 
     def add(self, run_id: str, notify: Callable[[], None], loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
-        """Have `notify` called, on any thread, when the run may have published something. Returns how to stop."""
+        """Call `notify`, on any thread, when the run may have published something. Return a function that stops it."""
         with self._lock:
             self._by_run.setdefault(run_id, []).append(notify)
             begin, self._timed = not self._timed, True
@@ -300,7 +300,7 @@ class Subscriptions:
                     del self._by_run[run_id]
 
     def notify(self, signal: Signal) -> None:
-        """Something was committed. Notify those whom it may concern."""
+        """Notify the subscriptions that a commit may concern."""
         if not self._by_run:
             return
         if signal.published is None or signal.ended is None:
@@ -324,7 +324,7 @@ class Subscriptions:
 
 
 class Subscription:
-    """One coroutine's wait. Entered, it is notified of the run, and of its own time being over."""
+    """One coroutine's subscription to a run. While entered, it is notified of the run and of its timeout."""
 
     def __init__(self, subscriptions: Subscriptions, clock: Clock, run_id: str, timeout: Duration | None) -> None:
         self._subscriptions = subscriptions
@@ -353,7 +353,7 @@ class Subscription:
             self._loop.call_soon_threadsafe(self._event.set)
 
     async def wait(self) -> bool:
-        """Wait until there is a reason to look again. False when the time is over."""
+        """Wait until there is a reason to look again. Return False after the timeout."""
         if self._until is not None and self._clock.now() >= self._until:
             return False
         await self._event.wait()

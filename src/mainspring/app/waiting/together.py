@@ -1,4 +1,4 @@
-"""Waiting for several things at once, outside runs and in them."""
+"""Waiting for several coroutines at once, outside of runs and in them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @ours
 async def gathered(works: Works, clock: Clock | None) -> list[Any]:
-    """What all of them come to, in order. The first exception is raised, and the others are given up."""
+    """Return the results of all works, in order. Raise the first exception and cancel the other works."""
     with _Together(works, clock) as tasks:
         try:
             return list(await asyncio.gather(*tasks))
@@ -27,7 +27,7 @@ async def gathered(works: Works, clock: Clock | None) -> list[Any]:
 
 @ours
 async def fastest(works: Works, clock: Clock | None) -> int:
-    """Which of them is done first. The others are given up."""
+    """Return the index of the work that is done first, and cancel the others."""
     with _Together(works, clock) as tasks:
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -39,17 +39,17 @@ async def fastest(works: Works, clock: Clock | None) -> int:
 
 
 async def _give_up(tasks: Sequence[asyncio.Future[Any]]) -> None:
-    """Nothing waits for the rest any more; inside a run that is recorded."""
+    """Cancel the remaining works. Inside a run the cancellation is recorded."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class _Together:
-    """Several waits of one caller.
+    """Several concurrent waits of one caller.
 
-    A `def` run keeps civil time from passing (`clock`) while it executes, and lets it pass in a wait: here it has several waits at
-    once, and each of them is given that right.
+    A `def` run keeps civil time from passing (`clock`) while it executes, and lets time pass in a wait. With several waits at
+    once, each of them must let it pass.
     """
 
     def __init__(self, works: Works, clock: Clock | None) -> None:
@@ -57,7 +57,7 @@ class _Together:
         self._works = works
 
     def __enter__(self) -> list[asyncio.Task[Any]]:
-        """The works, each as a task."""
+        """Return the works as tasks."""
         if self._clock is None:
             return [asyncio.ensure_future(work) for work in self._works]
         tasks: list[asyncio.Task[Any]] = []
