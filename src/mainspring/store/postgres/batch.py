@@ -1,8 +1,8 @@
-"""Applying a batch of writes on PostgreSQL: in bulk what is clean, one by one what is not.
+"""Apply a batch of writes on PostgreSQL: in bulk those that meet no obstacle, one by one the others.
 
-A lone write is one statement, or one round trip of two. A batch is a statement for each kind of write, all of them sent at once
-and committed together. Whatever does not come back as done was fenced, locked, a repetition or bad data; it has changed
-nothing, and is retried alone (`store/verbs/apply.py`), where it learns which of these it was.
+A single write is one statement, or one round trip of two. A batch is one statement for each kind of write, all sent together and committed
+together. A write that a bulk statement does not return was fenced, locked, a repetition or bad data. It has changed nothing, and is retried
+alone (`store/verbs/apply.py`), which finds out the reason.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Applier:
         self._sql = dialect
         self._origin = origin
         self.here: set[str] = set()
-        """The workers that are notified in memory of messages sent through this store."""
+        """The workers of this store, which are notified in memory of messages sent through it."""
 
     def apply(self, ops: Sequence[Op], now: int, changes: Changes) -> list[Result | Exception]:
         with self._database.connection() as connection:
@@ -72,16 +72,16 @@ class _Batch:
         self._changes = changes
         self._here = here
         self._stuck: dict[str, Verdict | Exception] = {}
-        """Runs about which something was held up or refused: what comes after it is not written, and answered the same."""
+        """Runs with a blocked or refused write. Their later writes are not applied, and get the same answer."""
         self._outcomes: dict[str, int] = {}
-        """Writes of steps in the part at hand, by run."""
+        """Writes of steps in the present part of the batch, by run."""
         self.answers: dict[int, Result | Exception] = {}
 
     def apply(self, layer: list[Op]) -> None:
         ready = [op for op in layer if run_of(op) not in self._stuck] if self._stuck else layer
         types = {type(op) for op in ready}
         self._outcomes = {op.step.run: id(op) for op in ready if isinstance(op, RecordStep)} if types != {Start} else {}
-        # What a step asks for is started alone, because it has to look at who asks.
+        # Runs that a step starts are stored alone, because that looks up the starting run.
         self._together([op for op in ready if type(op) not in _LET_GO and not (type(op) is Start and op.asker)])
         if not types.isdisjoint(_TALK):
             self._talk([op for op in ready if isinstance(op, (RecordAndSend, Send))])
@@ -91,8 +91,9 @@ class _Batch:
             self._resolve(op)
 
     def _talk(self, ops: Sequence[Op]) -> None:
-        """Writes that send messages lock each other's runs, so that many at once often wait for one another, for the moment of a commit.
-        The first of those left is made alone, which waits for that moment, and then the others are tried together once more.
+        """Apply writes that send messages. They lock each other's runs, so that many at once often wait for each other's commit.
+
+        The first of those left is applied alone, which waits for that commit. Then the others are tried together once more.
         """
         left, before = self._left(ops), -1
         while 1 < len(left) != before:
@@ -105,14 +106,14 @@ class _Batch:
         return [op for op in ops if id(op) not in self.answers]
 
     def _resolve(self, op: Op) -> None:
-        """Answer a write that did not go with the others."""
+        """Answer a write that the bulk statements did not apply."""
         answer = self._stuck.get(run_of(op)) or self._alone(op)
         if answer is Verdict.HELD or isinstance(answer, Exception):
             self._stuck[run_of(op)] = answer
         self.answers[id(op)] = answer
 
     def _together(self, ops: list[Op]) -> None:
-        """Apply in bulk what is clean, and answer that. What spoils it for the others is found by halving."""
+        """Apply writes in bulk and answer those that succeeded. A write that fails the whole statement is found by halving."""
         if self._outcomes:
             made = self.answers.keys() | {id(op) for op in ops}
             ops = [op for op in ops if type(op) is not Finish or self._outcomes.get(op.run, id(op)) in made]
@@ -131,7 +132,7 @@ class _Batch:
             self.answers.update(answers)
 
     def _alone(self, op: Op) -> Result | Exception:
-        """Apply one write in a transaction of its own. Bad data comes back as its exception."""
+        """Apply one write in a transaction of its own. Bad data is answered with its exception."""
         give_up = _CLOCK.monotonic() + _MOMENT
         executor = PostgresExecutor(self._db, self._sql)
         while True:

@@ -1,4 +1,4 @@
-"""Applying many writes at once: a statement for each kind, sent together, committed together."""
+"""Apply many writes at once: one statement for each kind, sent together, committed together."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _OWNED = {"running", "waiting"}
 
 
 class Bulk:
-    """One batch of writes, no two of which build on each other. Answers those that were clean, by `id(op)`."""
+    """One batch of writes that do not depend on each other. Returns the answers of those that were applied, by `id(op)`."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Bulk:
         self._later: list[Later] = []
         self._answers: dict[int, Result | Exception] = {}
         self._outcomes: dict[str, str] = {}
-        """Where runs whose end may be in this batch as well write something."""
+        """The positions at which runs record an outcome in this batch, which may also contain their end."""
         self._plans: tuple[tuple[frozenset[type], Callable[[list[Any]], None]], ...] = (
             (frozenset({Start}), self._starts),
             (frozenset({RecordStep}), self._writes),
@@ -132,9 +132,9 @@ class Bulk:
         self._add(statement, values, lambda rows: self._written(ops, rows), payload=ready)
 
     def _written(self, ops: list[RecordStep], rows: list[Row]) -> None:
-        """Rows with a number are writes that were made; those without are runs that were watched."""
+        """Answer the writes. Rows with a number are applied writes, rows without one are watched runs."""
         watched = {row[2]: to_ending(row[2:]) for row in rows if row[0] is None}
-        # A claim that came by while they were held has passed over those that are ready.
+        # A claim skips ready runs while they are locked, so workers must claim again.
         self._changes.ready = self._changes.ready or any(row[0] is None and row[3] == "queued" for row in rows)
         for row in rows:
             if row[0] is None:
@@ -184,7 +184,7 @@ class Bulk:
             self._add(text.FINISH, {"ops": to_json(ops)}, ended)
         values: dict[str, Value] = {
             "ended": array(op.run for op in ops),
-            # A worker learns in memory of what it finished itself, before any notification could reach it.
+            # A worker learns in memory of runs that it finished itself, before a notification could arrive.
             "notified": array({op.owner for op in ops}),
             "now": self._now,
         }
@@ -192,7 +192,7 @@ class Bulk:
 
     # -- letting go ----------------------------------------------------------------------------------------------------
     def _let_go(self, ops: Sequence[Suspend | Release]) -> None:
-        """Two round trips in one transaction: whether a child has ended is asked after the locks, in a new statement."""
+        """Suspend and release runs in two round trips: a new statement after the locks checks whether a child has ended."""
         begin: Part = (self._sql.raw("BEGIN"), {})
         lock: Part = (self._sql.raw(_LOCK), {"ids": array(op.run for op in ops)})
         _, locked = self._db.wire.execute(begin, lock)
@@ -219,13 +219,13 @@ class Bulk:
 
 
 def _parameters(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """A lone row travels as it is, several as one JSON text."""
+    """The parameters of rows: a single row as it is, several as one JSON text."""
     return rows[0] if len(rows) == 1 else {"ops": to_json(rows)}
 
 
 @lru_cache(maxsize=1_000)
 def _created(workflow: str, state: State) -> Started:
-    """The answer to most starts, made once."""
+    """The answer to most starts, created once."""
     return Started(created=True, workflow=workflow, state=state)
 
 

@@ -1,8 +1,8 @@
-"""The statements for many writes of one kind at once, and for a lone one.
+"""The statements for many writes of one kind at once, and for a single one.
 
-All rows of a batch travel as one JSON parameter: psycopg takes longer to write arrays column by column than PostgreSQL takes
-for all the rest. A lone row travels as it is. Each statement takes what is clean and leaves the rest alone: a write whose run
-is fenced, locked, being cancelled or already has that outcome is not among the rows that come back, and has changed nothing.
+All rows of a batch are sent as one JSON parameter: psycopg takes longer to write arrays column by column than PostgreSQL takes for
+everything else. A single row is sent as it is. Each statement applies the writes that meet no obstacle. A write whose run is fenced,
+locked, being cancelled or already has that outcome is not among the returned rows, and has changed nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mainspring.store.writes import Release, Suspend
 
 NOTIFY = "(SELECT pg_notify(:channel, :payload))"
-"""Not correlated with anything, so it is called once, and only if there is a row to return."""
+"""Uncorrelated, so it is called once, and only if there is a row to return."""
 _SUSPENDED, _MAY_SUSPEND = suspend("r", "a.no_later_than", "a.park", ":now")
 REST = f"""
   UPDATE runs r SET {_SUSPENDED}
@@ -86,7 +86,7 @@ _OWNED = {"started": _BEGUN, "attempt_started": _BEGUN, "epoch": _ONCE, "attempt
 
 
 def _new_run(column: str) -> str:
-    """A column of a run that comes as it was asked for, without what it has by default. An owned one has been claimed once."""
+    """A column of a new run: the requested value, without the default. A run with an owner counts as claimed once."""
     default = _ASKED_FOR.get(column)
     if default is None:
         return _OWNED.get(column) or f"a.{column}::{column_type(column)}"
@@ -95,7 +95,7 @@ def _new_run(column: str) -> str:
 
 @cache
 def start(*, lone: bool, tell: bool) -> str:
-    """Waits a moment for an id that is just being used, in a transaction that may yet be rolled back."""
+    """The statement that inserts runs. It waits for an id that an open transaction has inserted, because that may be rolled back."""
     return f"""
   INSERT INTO runs ({_RUN})
   SELECT {values(NEW_RUN_COLUMNS, "a") if lone else ", ".join(map(_new_run, NEW_RUN_COLUMNS))}
@@ -112,19 +112,19 @@ CHECKPOINT = f"""
   SELECT {", ".join(f":{column}::{column_type(column)}" for column in RECORDED_COLUMNS)} FROM mine
   {ON_STEP} RETURNING 0
 """
-"""The most frequent write of all, a lone step's outcome and nothing else, so that there is little to read in it."""
+"""The most frequent write: the outcome of a single step and nothing else. It is short, so that it is parsed quickly."""
 
 
 @cache
 def write(*, lone: bool, starts: bool, mood: bool, watch: bool, tell: bool) -> str:
-    """The statement for writes of steps, with the parts that these need.
+    """The statement for writes of steps, with the parts that these writes need.
 
-    `mine` is the fence. `watched` are the runs that others begin to wait for, locked until this commits: so the transaction that ends one
-    either has done so already, and that is seen here, or comes later, and finds the step that waits (see `UNBLOCK`). A
-    watched run that is locked right now may just be ending, so the write that watches it is left for later.
+    `mine` is the fence. `watched` are the runs that others begin to wait for, locked until the commit. The transaction that ends a watched
+    run has either committed, which is seen here, or runs later and finds the waiting step (see `UNBLOCK`). A watched run that is locked now
+    may be ending, so the write that watches it is not applied here.
 
-    The parts are put together by `IN (…) IS TRUE`, not by joins: PostgreSQL takes every part for a row or two and would join
-    them by nested loops, which takes a second for a batch of a thousand. Membership that is not a plain condition is hashed.
+    The parts are combined by `IN (…) IS TRUE`, not by joins: PostgreSQL estimates a row or two for every part and would join them by nested
+    loops, which takes a second for a batch of a thousand. Membership that is not a plain condition is hashed.
     """
     parts = [
         f"asked AS MATERIALIZED ({rows(STEP_WRITE, lone=lone)})",
@@ -156,7 +156,7 @@ def write(*, lone: bool, starts: bool, mood: bool, watch: bool, tell: bool) -> s
     SELECT n, run, position, due, mood, wake, watch FROM clean WHERE ((run, position) IN (SELECT run, position FROM written)) IS TRUE)""",
     ]
     if starts:
-        # Without ON CONFLICT: an id that was taken a moment ago fails the statement, and each write is then made alone.
+        # Without ON CONFLICT: an id that was taken a moment ago fails the statement, and each write is then applied alone.
         parts.append(
             f"""born AS (
     INSERT INTO runs ({_RUN}) SELECT {values(NEW_RUN_COLUMNS, "new")}
@@ -191,7 +191,7 @@ VOID = f"""
   WHERE s.run = a.run AND s.position = a.position
   RETURNING a.n
 """
-"""A message whose receipt was never seen is the next one's."""
+"""Discards outcomes. A message that the workflow's code never saw goes to the next receive."""
 
 
 _END = """state = a.state, reason = coalesce(a.reason, r.reason), output = a.output::json, error = a.error::json,
@@ -199,7 +199,7 @@ _END = """state = a.state, reason = coalesce(a.reason, r.reason), output = a.out
 
 
 def _follows(run: str, after: str) -> str:
-    """Whether the outcome that goes before an end in the same batch is there: it may have been left alone."""
+    """A condition: the outcome that precedes an end in the same batch was recorded."""
     return f"""({after} IS NULL
       OR (SELECT s.completed FROM steps s WHERE s.run = {run} AND s.position = {after}) IS NOT NULL)"""
 
@@ -226,7 +226,7 @@ FINISH = f"""
         AND ((a.run, a.owner, a.epoch) IN (SELECT id, owner, epoch FROM mine WHERE state = 'cancelling')) IS TRUE))
   RETURNING a.run
 """
-"""Ends runs. `UNBLOCK` goes with it, in the same transaction. As in `write`, membership is hashed; a join would be a nested loop."""
+"""Ends runs. `UNBLOCK` follows in the same transaction. As in `write`, membership is hashed; a join would be a nested loop."""
 
 WOKEN = """woken AS (
     UPDATE runs r SET
@@ -238,11 +238,11 @@ WOKEN = """woken AS (
       (w.state IN ('running', 'waiting', 'cancelling') AND w.owner <> ALL(:notified)))
     RETURNING r.owner),
   to_notify AS (SELECT coalesce(string_agg(DISTINCT coalesce(' p=' || owner, ' n'), ''), '') AS tokens FROM woken)"""
-"""Wakes the runs that are `waiting`, except those whose worker learns of it in memory. The tokens are those of `store/changes.py`."""
+"""Wakes the runs that are `waiting`, except those whose worker learns of the end in memory. The tokens are those of `store/changes.py`."""
 
 
 def woken(changes: Changes, tokens: Collection[str]) -> None:
-    """Note what the tokens of `WOKEN` say: runs without an owner can be claimed from now on, the owners of the others are notified."""
+    """Add the tokens of `WOKEN` to the changes: runs without an owner can be claimed, and the owners of the others are notified."""
     owners = {token.removeprefix(WORKER) for token in tokens if token != FRESH}
     changes.fresh = changes.fresh or FRESH in tokens
     changes.woke(owners)
@@ -259,23 +259,23 @@ UNBLOCK = f"""
   SELECT tokens, pg_notify(:channel, :payload || CASE WHEN length(tokens) < {LONGEST_PAYLOAD} THEN tokens ELSE ' r p' END)
   FROM to_notify
 """
-"""Wakes the runs that wait for runs that have just ended, and tells the world.
+"""Wakes the runs that wait for runs that have just ended, and notifies other processes.
 
-Always a later statement than the one that ended them. That one took their rows; a run that begins to wait for one of them
-holds its row until that is committed (`watched` above). So at this moment every such waiter is either committed, and seen by
-this statement because it is a new one, or it has not got the row yet, and will see the end when it has.
+This is always a later statement than the one that ended the runs and locked their rows. A run that begins to wait for one of them holds its
+row until the commit (`watched` above). So every such waiter has either committed, and this new statement sees it, or it does not have the
+row yet, and will see the end.
 
-All waiters are locked, also those that need no change because their worker is notified in memory: `Suspend` looks for ended
-children in a later statement than the one that locks its run, so one of the two sees the other. (Hence MATERIALIZED: a
-condition on a plain subquery would be pushed down below its lock.)
+All waiters are locked, also those that need no change because their worker is notified in memory: `Suspend` checks for ended children in a
+later statement than the one that locks its run, so one of the two sees the other. (Hence MATERIALIZED: a condition on a plain subquery
+would be pushed down below its lock.)
 """
 
 
 def rest_row(number: int, op: Suspend) -> dict[str, Any]:
-    """A row of what `REST` is given."""
+    """A row of the parameter of `REST`."""
     return {"n": number, "run": op.run, "no_later_than": op.no_later_than, "park": op.park}
 
 
 def release_row(number: int, op: Release) -> dict[str, Any]:
-    """A row of what `RELEASE` is given."""
+    """A row of the parameter of `RELEASE`."""
     return {"n": number, "run": op.run, "unbegun": op.unbegun, "blocked": op.blocked}

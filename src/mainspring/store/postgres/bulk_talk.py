@@ -1,8 +1,8 @@
-"""Saying and receiving in bulk: a few statements in one round trip and one transaction, however many runs talk.
+"""Send and receive messages in bulk: a few statements in one round trip and one transaction, for any number of runs.
 
-The rows of all runs concerned are locked first. What comes after has to see what was committed before the locks were granted
-(`messages` says why), so it is in later statements; which of the writes stand is handed from one to the next in a setting that
-lasts as long as the transaction. A write stands if all its runs were free, and its own is still its owner's.
+The rows of all runs concerned are locked first. Later statements must see what was committed before the locks were granted (`messages` says
+why). A setting of the transaction hands the numbers of the writes that are still valid from one statement to the next. A write is valid if
+all its runs were free, and its owner still owns its run.
 """
 
 from __future__ import annotations
@@ -82,12 +82,11 @@ _WAKE = f"""
     :payload || CASE WHEN length(tokens) < {LONGEST_PAYLOAD} THEN token || tokens ELSE ' r p' END) END
   FROM to_notify CROSS JOIN passed
 """
-"""Wakes the runs that wait for these messages. A claim that came by while the runs concerned were held has passed over those of them
-that are ready, so it is asked to come again."""
+"""Wakes the runs that wait for these messages. A claim skips ready runs while they are locked, so workers are notified to claim again."""
 
 
 class Talk:
-    """Writes of one batch that say or receive something; those that were clean are put among the `answers`, by `id(op)`."""
+    """Writes of one batch that send or receive messages. Those that were applied are added to the `answers`, by `id(op)`."""
 
     def __init__(
         self,
@@ -109,7 +108,7 @@ class Talk:
 
     @property
     def payload(self) -> str:
-        """What other processes are notified of in any case."""
+        """The notification that other processes get in any case."""
         return "v" if self._aloud else ""
 
     def parts(self) -> Iterator[Part]:
@@ -136,7 +135,7 @@ class Talk:
             listed = [{"op": op, "run": run, "kind": kind, "name": name} for op, run, kind, name in sorted(published)]
             wake: dict[str, Value] = {
                 "published": to_json(listed),
-                # A worker of this very store is notified in memory, with the messages, before any notification could reach it.
+                # A worker of this store is notified in memory, with the messages, before a notification could arrive.
                 "notified": array(self._here),
                 "now": self._now,
                 "aloud": "true" if self._aloud else "false",
@@ -149,7 +148,7 @@ class Talk:
         self._stand([row for row in found if row[0] is not None])
 
     def _stand(self, found: list[Row]) -> None:
-        """The writes that stand so far. All statements are sent before any is answered: what the last one says counts."""
+        """Note the writes that are still valid. All statements are sent before any is answered, so the last answer counts."""
         standing = {int(number) for number in (found[0][0] or "").split(",") if number}
         for number, op in enumerate(self._ops):
             if number not in standing:
@@ -173,11 +172,11 @@ class Talk:
 
 
 def _ignore(_: list[Row]) -> None:
-    """The statement before it says whether it was written."""
+    """Ignore the rows: the previous statement says whether the write was applied."""
 
 
 def _concerned(number: int, op: RecordAndSend | Send) -> dict[str, Any]:
-    """The runs that a write needs, and the fence that it stands behind."""
+    """The runs that a write needs, and its fence."""
     if isinstance(op, Send):
         needs = {op.run, *(say.run for say in op.says)}
         return {"n": number, "run": op.run, "owner": op.owner, "epoch": op.epoch, "needs": sorted(needs)}
@@ -196,5 +195,5 @@ def write_row(number: int, op: RecordStep) -> dict[str, Any]:
 
 
 def watched_by(op: RecordStep) -> str | None:
-    """The run to look at. One that begins with this very write cannot have ended, and no other worker knows of it yet."""
+    """The run that a write watches. A run that this write starts cannot have ended, and no other worker knows of it yet."""
     return None if op.watch is None or op.watch in [run.id for run in op.starts] else op.watch

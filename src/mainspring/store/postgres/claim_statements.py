@@ -10,7 +10,7 @@ from mainspring.store.sql.runs import ENDED, POSTGRES_INSTANCE
 
 
 class Statements(NamedTuple):
-    """How a claim finds and takes what waits: runs without a queue, queues, partitions of a queue, and shares of those."""
+    """The statements that find and claim waiting runs: runs without a queue, queues, partitions of a queue, and shares of those."""
 
     take: str
     more: str
@@ -29,12 +29,12 @@ _FITTING = f"""(:compatible OR fingerprint = '' OR fingerprint = (SELECT :functi
       AND (blocked IS NULL OR (json_typeof(blocked -> 'versions') = 'array'
         AND NOT jsonb_exists(blocked::jsonb -> 'versions', :version)))
 """
-"""The functions are read once for a statement, because they are a subquery; as a mere parameter once for each run."""
+"""The functions are a subquery, which is evaluated once per statement. A plain parameter would be evaluated once per run."""
 _CLAIMABLE = f"workflow = ANY(:names) AND {_FITTING}"
 _FITS = f"""(
     SELECT 1 FROM runs WHERE {text.WAITS} AND queue = :queue AND partition = {{partition}} AND {_CLAIMABLE}
     ORDER BY queue, partition, priority, due, uid LIMIT 1)"""
-"""The order is that of the index: without it PostgreSQL may read from the beginning."""
+"""The order is that of the index. Without it, PostgreSQL may read the table from the beginning."""
 _PARTITIONS = text.partitions(f"{_FITS.format(partition='found.name')} IS NOT NULL")
 _UNPARTITIONED = _FITS.format(partition="''")
 _TAKEN = f"""
@@ -50,12 +50,12 @@ _TAKEN = f"""
   WHERE r.id = ANY(ARRAY(SELECT id FROM chosen))
   RETURNING {{also}}{", ".join(f"r.{column}" for column in RUN_COLUMNS)}
 """
-"""Takes what is `chosen`. An array, because for a join PostgreSQL would read all of a table of medium size."""
+"""Claims the `chosen` runs. An array, because for a join PostgreSQL would read all of a medium-sized table."""
 _TAKEN_PLAIN = _TAKEN.format(
     also="""(SELECT count(*) FROM ready) > :limit,
     (SELECT set_config('mainspring.room', (:room::bigint - count(*))::text, true) FROM chosen), """
 )
-"""The same of runs without a queue: whether there are more, and what room that leaves for those of queues (`ROOM`)."""
+"""Claims runs without a queue. Also returns whether there are more, and stores the slots that are left for queues (`ROOM`)."""
 _TAKEN_SHARES = f"""
   , taken AS ({_TAKEN.format(also="")}),
   noted AS (
@@ -63,10 +63,10 @@ _TAKEN_SHARES = f"""
     SELECT queue, partition, greatest(:now, created) FROM taken WHERE queue = ANY(:rated))
   SELECT * FROM taken {{left}}
 """
-"""The same of runs of queues. Those of queues with a rate are noted."""
+"""Claims runs of queues, and records the starts in queues with a rate."""
 _SHARES = """wanted AS MATERIALIZED (
     SELECT * FROM json_to_recordset(:wanted::json) AS rows (queue text, partition text, count bigint))"""
-"""What was decided on."""
+"""The shares that the claim policy decided on."""
 _AHEAD = """wanted AS MATERIALIZED (
     SELECT q.name AS queue, '' AS partition, greatest(0, least(
       CASE WHEN room.left > 0 THEN greatest(1, room.left / :queues::bigint) ELSE 0 END,
@@ -78,13 +78,13 @@ _AHEAD = """wanted AS MATERIALIZED (
       AND coalesce(q.limits ->> 'rate', q.limits ->> 'partition_concurrency', q.limits ->> 'partition_worker_concurrency',
         q.limits ->> 'partition_rate') IS NULL
       AND NOT EXISTS (SELECT 1 FROM queue_partitions p WHERE p.queue = q.name))"""
-"""What is decided on here, of runs without a partition: as `queues/admission.py` does, by the limits as they are under the lock."""
+"""The shares of runs without a partition, decided here as in `queues/admission.py`, by the limits as they are under the lock."""
 _LEFT = """
   WHERE (SELECT set_config('mainspring.room', (current_setting('mainspring.room')::bigint - count(*))::text, true) FROM chosen) <> ''
 """
-"""Leaves the room that is left to the next queue. Always true."""
+"""Stores the slots that are left for the next queue. Always true."""
 _HOW = ({"wanted": _SHARES, "left": ""}, {"wanted": _AHEAD, "left": _LEFT})
-"""What differs between `take_shares` and `take_ahead`."""
+"""The parts in which `take_shares` and `take_ahead` differ."""
 
 # -- any claim -----------------------------------------------------------------------------------------------------------
 PROMOTE = """
@@ -93,7 +93,7 @@ PROMOTE = """
     ORDER BY due LIMIT :most FOR NO KEY UPDATE SKIP LOCKED)
   UPDATE runs SET state = 'queued' WHERE id = ANY(ARRAY(SELECT id FROM ripe))
 """
-"""An array, because a join with up to so many rows would make PostgreSQL read all of a table of medium size."""
+"""An array, because for a join with so many rows PostgreSQL would read all of a medium-sized table."""
 _TAKE = f"""
   WITH ready AS MATERIALIZED (
     SELECT id, priority, due, uid FROM runs WHERE state = 'queued' AND queue IS NULL AND {_CLAIMABLE}
@@ -110,7 +110,7 @@ LOOK = f"""
     EXISTS (SELECT 1 FROM runs WHERE {text.RESUMES} AND due >= :resumed_floor)
 """
 NO_NAMES = "SELECT NULL WHERE false"
-"""In place of the functions whose runs wait, where a look at all of them takes long."""
+"""Used instead of the query for functions with waiting runs while that query is slow."""
 TIME = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 COUNT_PLACED = f"""
   WITH placed AS MATERIALIZED (
@@ -123,8 +123,10 @@ COUNT_PLACED = f"""
   SELECT placed.* FROM (SELECT set_config('mainspring.placed', coalesce(sum(count), 0)::text, true) FROM placed) AS total (placed)
   LEFT JOIN placed ON total.placed IS NOT NULL
 """
-"""What counts in the concurrency of a queue, by partition; by id where it began before `recent`, for the next count (`floors.py`).
-One empty row, where that is nothing. The sum is left for `take_ahead`.
+"""The runs that count towards the concurrency of a queue, by partition.
+
+Those that began before `recent` are returned by id, for the next count (`floors.py`). If there are none, one empty row is returned. The sum
+is stored for `take_ahead`.
 """
 STEPS_OF = f"""
   SELECT {", ".join(STEP_COLUMNS)} FROM steps WHERE run = ANY(:runs) ORDER BY run, seq IS NULL, seq, position
@@ -148,8 +150,10 @@ ROOM = """
   SELECT set_config('mainspring.room', coalesce(nullif(current_setting('mainspring.room', true), ''), :room), true),
     set_config('mainspring.locked', '[]', true), set_config('mainspring.placed', '0', true)
 """
-"""How many runs there is room for, unless runs without a queue have taken some of it; nothing is locked, nothing counted. These are
-settings of the transaction: so statements that are sent at once learn what those before them have found."""
+"""Stores the number of free slots, unless the claim of runs without a queue has stored it. Locks and counts nothing.
+
+These are settings of the transaction, by which statements that are sent together learn what earlier ones have found.
+"""
 PARTITIONED = f"""
   SELECT 1 FROM runs WHERE {text.WAITS} AND queue = :queue AND partition > '' ORDER BY queue, partition, priority, due, uid LIMIT 1
 """
@@ -179,14 +183,14 @@ IN_ORDER = Statements(
 )
 
 # -- where a look at everything takes long: see `floors.py` ------------------------------------------------------------------
-# Partitions are looked at from their beginnings.
+# Partitions are searched from their beginnings.
 _FLOORS = """floors AS MATERIALIZED (
     SELECT * FROM json_to_recordset(:floors::json) AS f (queue text, low bigint, due bigint, high bigint)
     ORDER BY queue, low)"""
 
 
 def _ranges(queue: str, which: str = "true") -> str:
-    """The stretches of the index of a queue, in their order; of one without floors all of it."""
+    """The ranges of the index of a queue, in their order. A queue without floors has one range."""
     return f"""(
       SELECT f.low, f.due, f.high FROM floors f WHERE f.queue = {queue} AND {which}
       UNION ALL SELECT {-(2**63) + 1}, 0, {2**63 - 1} WHERE NOT ({which} AND EXISTS (SELECT 1 FROM floors f WHERE f.queue = {queue})))"""
@@ -243,16 +247,16 @@ ABOVE_FLOORS = Statements(
 )
 
 # -- for workers that do not know all functions whose runs wait ------------------------------------------------------------
-# The statements above go through what waits in its order and leave out what does not fit, which takes long where that is nearly
-# everything: the runs of another team's worker, say, or those of a function that was renamed. These go by the index `runs_name`,
-# function by function, and put together in the right order what they find first of each. How many to take of each is found out
-# without locks; what is then locked and taken are so many of each, those that other claims have locked left out. No EXISTS: PostgreSQL
-# makes a join of it, for which it reads everything; nor LIMIT 1 without an order: it takes its chances with reading from the beginning.
+# The statements above scan the waiting runs in their order and skip those of unknown functions, which is slow if that is most of them: runs
+# of another team's worker, or of a function that was renamed. These use the index `runs_name`, function by function, and merge the first
+# runs of each in the right order. The number of runs to claim of each is found without locks. Then so many of each are locked and claimed,
+# without those that other claims have locked. No EXISTS: PostgreSQL makes a join of it, for which it reads everything. No LIMIT 1 without
+# an order: PostgreSQL may then read the table from the beginning.
 _PLAIN = "state = 'queued' AND queue IS NULL"
 _WAITS_BY_NAME = "state = 'queued' AND coalesce(attempt_started, 0) = 0"
-"""As in all stores, but written so that no other index seems to do: PostgreSQL would take the one without names, and look at all."""
+"""The condition of all stores, written so that no other index matches. PostgreSQL would use the index without names, and read all runs."""
 _ORDER = "queue, partition, priority, due, uid"
-"""The queue is the same for all of them; unless it is named, PostgreSQL sorts."""
+"""The queue is the same for all of them, but unless it is named, PostgreSQL sorts."""
 
 _TAKE_BY_NAME = f"""
   WITH best AS MATERIALIZED (

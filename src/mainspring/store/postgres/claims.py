@@ -1,7 +1,7 @@
 """Claim runs, and take notifications about owned ones.
 
-Both change rows and return what they changed. If the connection is lost while that commits, the answer is lost although the change may
-have been made; the worker then looks for the runs that it owns.
+Both change rows and return the changed rows. If the connection is lost during the commit, the response is lost although the change may have
+been committed. The worker then looks up the runs that it owns.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _MOST_PROMOTED = 1_000
 _MOST_AHEAD = 5
 
 Kind: TypeAlias = tuple[Any, ...]
-"""What claims have in common that look at the same runs: the worker, and what it can execute."""
+"""The key of claims that search the same runs: the worker, and the functions and queues that it can execute."""
 
 
 class Claims:
-    """The two verbs of a worker that hand out what they change."""
+    """The two verbs of a worker that change rows and return them."""
 
     def __init__(self, database: Database, dialect: Dialect) -> None:
         self._db = database
@@ -50,24 +50,24 @@ class Claims:
         self._count = 0
         self._turns: dict[str, str] = {}
         self._beside_queues: set[str] = set()
-        """Workers whose last claim found runs waiting in queues: their next one leaves room for those."""
+        """Workers whose last claim found runs in queues. Their next claim leaves slots for those."""
         self._floors: dict[Kind, Floors] = {}
         self._busy: dict[Kind, list[Queue]] = {}
-        """Queues in which the next claim of a kind is going to find runs."""
+        """Queues in which the next claim of a kind will find runs."""
         self._strangers: set[tuple[str, frozenset[str]]] = set()
-        """Workers, and what they asked for, whose last claim found runs of other functions waiting: their next one goes by names."""
+        """Workers and their functions whose last claim found waiting runs of other functions. Their next claim searches by name."""
 
     def drop_floors(self) -> None:
-        """Have the next claims look at everything: runs became ready that may have been due for long. From any thread."""
+        """Let the next claims search everything, because runs became ready that may have been due for long. Thread-safe."""
         for floors in list(self._floors.values()):
             floors.drop()
 
     # -- claims --------------------------------------------------------------------------------------------------------
     def claim(self, request: ClaimRequest) -> Claimed:
-        """Take runs without a queue and from queues that are known to be busy, in one round trip, then what other queues admit:
-        nothing that another claim holds of a queue holds up runs without one.
+        """Claim runs without a queue and from queues known to be busy, in one round trip, then those that other queues admit.
 
-        Where the second part fails, the worker does not learn what it has taken before, as where an answer gets lost.
+        A queue that another claim has locked does not delay runs without a queue. If the second part fails, the worker does not learn which
+        runs it has claimed, as after a lost response.
         """
         self._count += 1
         limit = request.limit
@@ -157,7 +157,7 @@ class Claims:
     def _claim_queued(
         self, queued: Queued, queues: list[Queue], ahead: Ahead, taken: list[Run], kind: Kind | None
     ) -> Demands:
-        """Take runs of queues, those that go on first, that were not taken ahead. Without a `kind` some are to go on, which come first."""
+        """Claim the runs of queues that were not claimed ahead, beginning with runs to continue. `kind` is None if there are such runs."""
         request, limit = queued.request, queued.request.limit
         if kind is None:
             taken += map(to_run, queued.resume(limit - len(taken)))
@@ -175,13 +175,13 @@ class Claims:
         return demands
 
     def _to_go_ahead(self, kind: Kind, queues: list[Queue], ahead: Ahead, others: Demands, queued: Queued) -> None:
-        """Remember queues in which the next claim is going to find runs, if that can take them from all queues alike."""
+        """Remember queues in which the next claim will find runs, if it can claim from all queues in the same way."""
         found = not others or (queued.unpartitioned and (others.held or queued.more or queued.short))
         if found and ahead.unpartitioned and 0 < len(queues) <= _MOST_AHEAD and all(map(is_simple, queues)):
             self._busy[kind] = queues
 
     def _with_steps(self, runs: list[Run]) -> list[Claim]:
-        """A run that was claimed before comes with what it recorded. Its owner before cannot add to that any more."""
+        """Add the recorded steps to runs that were claimed before. The previous owner can no longer add to them."""
         again = [run.id for run in runs if run.epoch > 1]
         steps: dict[str, list[Step]] = {}
         if again:
@@ -192,7 +192,7 @@ class Claims:
 
     # -- notices -------------------------------------------------------------------------------------------------------
     def notices(self, worker: str) -> list[Notice]:
-        """One round trip, unless another transaction has one of the runs locked."""
+        """Take notifications in one round trip, unless another transaction has locked one of the runs."""
         found: list[Notice] = []
         asked = [(self._sql.raw(each), {"worker": worker}) for each in (sql.TAKE_NOTIFICATIONS, sql.NOTIFIED)]
         with self._db.connection() as db:

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: opened when first needed, closed when idle or broken; and what its errors mean here."""
+"""Connections to PostgreSQL, opened when first needed and closed when idle or broken, and the translation of its errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Connection(psycopg.Connection[tuple[Any, ...]]):
-    """A connection of psycopg with its raw side, for those who are in a hurry."""
+    """A connection of psycopg with its raw side, for the most frequent statements."""
 
     wire: Wire
     begin: tuple[str, ...] = ("BEGIN",)
@@ -33,7 +33,7 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
         savepoint_name: str | None = None,
         force_rollback: bool = False,  # noqa: FBT001, FBT002  (psycopg's own)
     ) -> Generator[psycopg.Transaction]:
-        """A transaction as psycopg's, which ends by itself when this process stops in the middle of it."""
+        """A transaction like psycopg's, which the server ends if this process stops in the middle of it."""
         outermost = self.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
         with super().transaction(savepoint_name, force_rollback) as made:
             for statement in self.begin[1:] if outermost else ():
@@ -41,7 +41,7 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
             yield made
 
 
-# A peer that vanished without a word is noticed within half a minute, instead of the two hours that systems default to.
+# A peer that vanished without closing is noticed within half a minute, instead of the two hours that systems default to.
 _DEFAULTS = {
     "connect_timeout": "10",
     "keepalives_idle": "15",
@@ -50,13 +50,13 @@ _DEFAULTS = {
     "tcp_user_timeout": "30000",
 }
 _LONGEST_NAME = 63
-"""What PostgreSQL keeps of an application's name."""
+"""The length to which PostgreSQL truncates an application's name."""
 _SHORTEST_IDLE = 1.0
 """Seconds. A process on a busy machine may need as long between two statements of a transaction."""
 _LIMIT = "idle_in_transaction_session_timeout"
 
 LOCKED = (pg.LockNotAvailable, pg.DeadlockDetected, pg.SerializationFailure)
-"""Another transaction was in the way; this one is rolled back and can be retried at once."""
+"""Errors because of another transaction. This one is rolled back and can be retried at once."""
 BAD_DATA = (
     psycopg.DataError,
     psycopg.IntegrityError,
@@ -65,7 +65,7 @@ BAD_DATA = (
     UnicodeError,
     OverflowError,
 )
-"""A value is refused, by the driver or by the database, and would be refused again."""
+"""Errors because of a value that the driver or the database refuses, and would refuse again."""
 
 
 def application_name(process: str) -> str:
@@ -84,7 +84,7 @@ def describe(url: str) -> str:
 
 
 def translate(error: psycopg.Error, where: str) -> Exception:
-    """The library's error for what the database cannot help with; anything else as it is."""
+    """Translate an error that means that the database cannot be used into the library's. Return others as they are."""
     state = error.sqlstate or ""
     if state == "53100":
         return StoreFull(f"no room on the disk of {where}: {error}; work goes on when there is")
@@ -92,9 +92,9 @@ def translate(error: psycopg.Error, where: str) -> Exception:
         return SchemaError(f"the tables at {where} are not there as this code needs them: {error}")
     if state == "42501":
         return StoreError(f"{where}: {error}")
-    # Class 08: the connection; 53: resources; 57: shut down, starting or cancelled; 25006: a standby that is read only;
-    # 25P03, 25P04: this process did not go on with its transaction for so long that the server ended it.
-    # A bare DatabaseError without a state is libpq's own: the server sent nothing, the connection broke.
+    # Class 08: the connection; 53: resources; 57: shut down, starting or cancelled; 25006: a read-only standby; 25P03, 25P04: the server
+    # ended a transaction because this process was idle in it for too long. A bare DatabaseError without a state is libpq's own: the server
+    # sent nothing, the connection broke.
     bare = type(error) is psycopg.DatabaseError
     lost = not state and (bare or isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)))
     if lost or isinstance(error, LOCKED) or state[:2] in {"08", "53", "57"} or state in {"25006", "25P03", "25P04"}:
@@ -105,20 +105,20 @@ def translate(error: psycopg.Error, where: str) -> Exception:
 class Database:
     """Connections to one database, shared by the threads of a process.
 
-    `prepare=None` finds out whether a pooler stands in between, and leaves prepared statements alone if one does: a pooler
-    that lends connections by transaction may give the next one to another client.
+    `prepare=None` detects a pooler, and does not prepare statements behind one: a pooler in transaction mode may give the connection to
+    another client.
 
-    The server ends a transaction that stands still for half of the `lease` (seconds): its process is frozen or gone, and others
-    wait for the rows that it has locked.
+    The server ends a transaction that is idle for half of the `lease` (seconds): its process is frozen or gone, and others wait for the
+    rows that it has locked.
 
-    `connections` is the largest number that this process opens, one that listens and those of users' transactions included.
+    `connections` is the largest number that this process opens, including the listener's and those of users' transactions.
     """
 
     def __init__(
         self, url: str, *, prepare: bool | None = None, lease: float = 15.0, connections: int = DEFAULT
     ) -> None:
         self.on_loss: Callable[[], None] = lambda: None
-        """Called when a connection broke: the statement may have been executed, and its answer was lost."""
+        """Called when a connection broke: the statement may have been executed, and its response was lost."""
         self.where = describe(url)
         try:
             given = conninfo_to_dict(url)
@@ -143,7 +143,7 @@ class Database:
 
     @contextlib.contextmanager
     def connection(self) -> Generator[Connection]:
-        """A connection in autocommit mode, for this thread while the block lasts."""
+        """A connection in autocommit mode, for this thread within the block."""
         try:
             connection = self._take()
             try:
@@ -164,13 +164,13 @@ class Database:
 
     @contextlib.contextmanager
     def snapshot(self) -> Generator[Connection]:
-        """A connection on which all that is read is of one moment."""
+        """A connection on which all reads see one snapshot."""
         with self.transaction() as connection:
             connection.execute(b"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
             yield connection
 
     def connect(self) -> Connection:
-        """A connection of the caller's own."""
+        """Open a connection for the caller alone."""
         # Only the wire prepares statements: psycopg would deallocate all of them, its own and ours, after every rollback.
         connection = Connection.connect(self._conninfo, autocommit=True, prepare_threshold=None)
         try:
@@ -181,12 +181,12 @@ class Database:
         return connection
 
     def _prepare_for_use(self, connection: Connection) -> None:
-        # Values are JSON text on both sides; what they mean is the codec's business.
+        # Values are JSON text on both sides; the codec decodes them.
         for name in ("json", "jsonb"):
             connection.adapters.register_loader(name, TextLoader)
         pooled, isolation = self._surroundings(connection)
         if pooled:
-            # What is set for a session would be set for its next client; what is set for a transaction ends with it.
+            # A session setting would apply to the pooler's next client; a setting of a transaction ends with it.
             connection.begin = ("BEGIN", f"SET LOCAL {_LIMIT} = {self._idle_limit}")
         if self._prepare is None:
             self._prepare = not pooled
@@ -195,10 +195,10 @@ class Database:
         connection.wire = Wire(connection, prepare=self._prepare)
 
     def _surroundings(self, connection: Connection) -> tuple[bool, str]:
-        """Whether a pooler stands in between, and how isolated transactions are unless they say so.
+        """Detect a pooler, and the default isolation level of transactions.
 
-        A pooler makes up the process number that it announces; the server behind it tells its real one. Where they are the same
-        the session is ours, and the limit for transactions that stand still is set for all of it.
+        A pooler invents the process id that it announces, and the server behind it returns its real one. If they are the same, the session
+        is ours, and the limit for idle transactions is set for the session.
         """
         row = connection.execute(
             f"SELECT pg_backend_pid() <> %s, current_setting('default_transaction_isolation'),"
@@ -208,7 +208,7 @@ class Database:
         return (row[0], row[1]) if row else (True, "")
 
     def _insist(self, connection: Connection, *, pooled: bool) -> None:
-        """Every lock here is followed by a look at what was committed before it was granted; a snapshot would hide that."""
+        """Insist on READ COMMITTED: after each lock a query must see what was committed before the lock was granted."""
         if pooled:
             raise StoreError(
                 f"{self.where}: default_transaction_isolation must be 'read committed', and behind a pooler it cannot be "
@@ -221,7 +221,7 @@ class Database:
 
     def _take(self) -> Connection:
         connection: Connection | None = self.slots.take(LIBRARY)
-        # One that the server closed meanwhile, as it does when it is restarted, must not be found out by who uses it next.
+        # A connection that the server has closed, for instance by a restart, must not fail its next user.
         if connection is not None and not connection.wire.stale():
             return connection
         try:
@@ -239,12 +239,12 @@ class Database:
             connection.close()
         self.slots.give_back(LIBRARY, connection if usable and idle else None)
         if not usable:
-            # Where one connection broke, those that were idle are broken as well, more often than not.
+            # If one connection broke, the idle ones are usually broken as well.
             self.slots.close_idle(LIBRARY)
             self.on_loss()
 
 
 def roll_back(connection: Connection) -> None:
-    """End a transaction that an exception left open."""
+    """Roll back a transaction that an exception left open."""
     if connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
         connection.execute(b"ROLLBACK")

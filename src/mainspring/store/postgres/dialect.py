@@ -1,9 +1,8 @@
-"""Turning the texts of statements into what psycopg takes.
+"""Render statements for psycopg.
 
-Tables stand unqualified in the texts, parameters as `:name`, as in the statements that all stores share. The schema is put
-in front of the tables here, once per statement and store. The alternatives are session state: a `search_path` set on the
-connection is lost, or left to strangers, behind a pooler that lends connections by transaction, and one in the connection
-string is refused by such poolers.
+In the texts, tables are unqualified and parameters are `:name`, as in the statements that all stores share. The schema is added to the
+tables here, once per statement and store. The alternatives are session state: behind a pooler in transaction mode, a `search_path` set on
+the connection is lost or left to other clients, and such poolers refuse one in the connection string.
 """
 
 from __future__ import annotations
@@ -32,17 +31,17 @@ _PARAMETER = re.compile(r"(?<!:):([a-z_][a-z0-9_]*)")
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A statement as libpq takes it: numbered parameters, and which values they stand for."""
+    """A statement for libpq: numbered parameters, and the names of their values."""
 
     query: bytes
     order: tuple[str, ...]
 
 
 class Dialect:
-    """The statements of one store, each made on first use and kept: for psycopg by a call, for the wire by `raw`.
+    """The statements of one store, rendered on first use and cached: for psycopg by a call, for the wire by `raw`.
 
-    See `mainspring.store.sql.dialect.Dialect`. With `notify=False` no statement notifies: transactions that do wait for each other
-    when they commit, in all databases of a server.
+    See `mainspring.store.sql.dialect.Dialect`. With `notify=False` no statement notifies: transactions that notify wait for each other when
+    they commit, in all databases of a server.
     """
 
     locks = True
@@ -70,7 +69,9 @@ class Dialect:
 
     def _text(self, text: Sql) -> str:
         made = _postgres(text)
-        return made if self.channel else made.replace("pg_notify(", "textcat(")  # takes the same and does nothing
+        return (
+            made if self.channel else made.replace("pg_notify(", "textcat(")
+        )  # takes the same parameters and does nothing
 
     def values(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         return values

@@ -1,4 +1,4 @@
-"""Statements on PostgreSQL connections, and transactions of the store's own."""
+"""Executors for PostgreSQL connections, and transactions of the store's own."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PATIENCE = "100ms"
-"""How long a transaction that holds rows waits for another one's."""
+"""How long a transaction that has locked rows waits for another one's."""
 _WAIT = """
   SELECT 1 FROM set_config('lock_timeout', :patience, true) CROSS JOIN runs WHERE id = :id FOR NO KEY UPDATE OF runs
 """
 _MOST_ATTEMPTS = 20
-"""After so many attempts a transaction waits for rows while it holds others, in the order of ids: the others give up after a moment."""
+"""After so many attempts a transaction waits for rows while it holds others, in the order of ids. The others give up after a moment."""
 
 
 class PostgresExecutor:
-    """Executes statements on a connection of the store's own."""
+    """Executes statements on the store's own connection."""
 
     def __init__(self, connection: Connection, dialect: Dialect) -> None:
         self._db = connection
@@ -46,7 +46,7 @@ class PostgresExecutor:
 
 
 class UsersExecutor:
-    """Executes statements on a user's psycopg connection, whatever the user has made of its rows and cursors."""
+    """Executes statements on a user's psycopg connection, whatever its row and cursor factories."""
 
     def __init__(self, connection: psycopg.Connection[Any], dialect: Dialect) -> None:
         self._db = connection
@@ -63,7 +63,7 @@ class UsersExecutor:
 
 
 class UsersAsyncExecutor:
-    """The same on an asynchronous one."""
+    """Executes statements on a user's async psycopg connection."""
 
     def __init__(self, connection: psycopg.AsyncConnection[Any], dialect: Dialect) -> None:
         self._db = connection
@@ -81,7 +81,7 @@ class UsersAsyncExecutor:
 
 @contextlib.contextmanager
 def _rows_or_none() -> Generator[None]:
-    """In a pipeline only asking for rows tells whether a statement has any. What the database itself refuses has a code."""
+    """The rows of a statement, or None. In a pipeline, only a fetch shows whether there are rows. Errors of the database have a code."""
     try:
         yield
     except psycopg.ProgrammingError as error:
@@ -90,18 +90,17 @@ def _rows_or_none() -> Generator[None]:
 
 
 def _load_json_as_text(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> None:
-    """Values are JSON text on both sides, whatever the owner of the connection has made of that type."""
+    """Read JSON as text, whatever the owner of the connection has set for that type."""
     for name in ("json", "jsonb"):
         cursor.adapters.register_loader(name, TextLoader)
 
 
 class PostgresTransactor:
-    """Runs scripts in transactions of the store's own.
+    """Runs scripts in the store's own transactions.
 
-    A tree that is cancelled has its parents before its children; a child that ends is locked before its parent is woken. A
-    transaction that waited for the next row while it held the first would sooner or later meet one that goes the other way. So what a
-    script needs is locked as far as it is free; if another transaction has part of it, everything is rolled back, that part is waited
-    for alone, and the script runs again.
+    A cancelled tree is locked from parents to children, and a child that ends is locked before its parent is woken. Transactions that
+    waited for the next row while they held the first would deadlock sooner or later. So a script locks the rows that are free. If another
+    transaction has locked the others, everything is rolled back, those rows alone are waited for, and the script is run again.
     """
 
     def __init__(self, database: Database, dialect: Dialect, origin: str, publish: Callable[[Changes], None]) -> None:
@@ -153,7 +152,7 @@ class PostgresTransactor:
 
 
 def wait_for(connection: Connection, dialect: Dialect, blocked: Blocked) -> None:
-    """Wait a moment for other transactions to unlock rows, holding none meanwhile."""
+    """Wait a moment for other transactions to unlock rows, without holding any."""
     for run in blocked.runs:
         with contextlib.suppress(*LOCKED):
             connection.execute(dialect(_WAIT), {"patience": PATIENCE, "id": run})

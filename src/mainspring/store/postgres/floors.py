@@ -1,13 +1,13 @@
-"""Where a look begins for what is ready or due, while looking from the beginning takes long.
+"""The times from which claims and the scheduler search, while a search from the beginning of an index is slow.
 
-A run that was claimed leaves an entry in the index of ready runs, and so does a schedule that was due. While a transaction elsewhere keeps
-an old snapshot open, vacuum cannot remove such entries, and a look from the beginning of the index passes over all of them. `Floors`
-remembers for claims, by queue and priority, up to where runs were claimed, and `ScheduleFloors` for passes of the scheduler up to where
-schedules have acted: the next looks begin there.
+A claimed run leaves a dead entry in the index of ready runs, and so does a schedule that was due. While another transaction keeps an old
+snapshot open, vacuum cannot remove such entries, and a search from the beginning of the index reads all of them. `Floors` remembers for
+claims, by queue and priority, up to where runs were claimed. `ScheduleFloors` remembers for passes of the scheduler up to where schedules
+have acted. The next searches begin there.
 
-What becomes ready below a floor is found all the same. Its notification says so (`overdue` of runs, `due` of schedules), which drops
-the floors; and every few seconds everything is looked at, because notifications can get lost (`Looks`). While a look at everything
-is quick, there are no floors.
+Runs and schedules that become ready below a floor are found all the same. Their notification says so (`overdue` of runs, `due` of
+schedules), which drops the floors. And every few seconds a search covers everything, because notifications can get lost (`Looks`). While
+such a full search is quick, there are no floors.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 
 _CLOCK = SystemClock()
 SLACK = 100_000
-"""How far below the last claimed run a look begins, in microseconds: commits are not in the order of due times."""
+"""How far below the last claimed run a search begins, in microseconds: commits are not in the order of due times."""
 CLOCK_ERROR = 1_000_000
-"""By how much the clocks of a fleet may differ, in microseconds."""
+"""The most by which the clocks of a fleet may differ, in microseconds."""
 _QUICK = 3_000
-"""A look at everything that takes less, in microseconds, needs no floors."""
+"""A full search that takes less, in microseconds, needs no floors."""
 _PAUSE = 2.0
-"""How long, in seconds, looks begin at the floors. Longer where a look at everything takes long: it is to take a twentieth of the time."""
+"""How long, in seconds, searches begin at the floors. Longer if a full search is slow: those may take a twentieth of the time."""
 _SHARE = 20
 _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 _MOST_REMEMBERED = 1_000
 
 PLAIN = ""
-"""The runs that are in no queue: no queue has an empty name."""
+"""Stands for runs without a queue: no queue has an empty name."""
 
 
 class Counted:
-    """What counts in the concurrency of a queue: all that began at `since` or later, and of what began before `earlier`."""
+    """The runs that count towards the concurrency of a queue: all that began at `since` or later, and the `earlier` ones."""
 
     def __init__(self, since: int = 0, earlier: Iterable[str] = ()) -> None:
         self.since = since
@@ -47,7 +47,7 @@ class Counted:
 
 
 class Looks:
-    """Decides which looks are at everything: the first, those after a `drop`, one every few seconds, and all while they are quick."""
+    """Decides which searches are full: the first, those after a `drop`, one every few seconds, and all while they are quick."""
 
     def __init__(self) -> None:
         self._look_at_all = True
@@ -55,25 +55,25 @@ class Looks:
         self._until = 0.0
 
     def drop(self) -> None:
-        """Have the next look be at everything. From any thread."""
+        """Make the next search a full one. Thread-safe."""
         self._look_at_all = True
 
     def from_floors(self, monotonic: float) -> bool:
-        """Whether a look may begin at the floors."""
+        """Whether a search may begin at the floors."""
         if self._used and not self._look_at_all and monotonic < self._until:
             return True
         self._look_at_all = False
         return False
 
     def looked_at_all(self, took: int, monotonic: float) -> bool:
-        """A look at everything took so many microseconds. Whether there are to be floors."""
+        """Note how many microseconds a full search took. Return True if floors are needed."""
         self._used = took > _QUICK
         self._until = monotonic + max(_PAUSE, _SHARE * took / 1_000_000)
         return self._used
 
 
 class ScheduleFloors:
-    """Where a pass begins to look for schedules that are due, and for ends of their runs that are to be processed."""
+    """The times from which a pass searches for due schedules and for unprocessed ends of their runs."""
 
     def __init__(self) -> None:
         self._looks = Looks()
@@ -81,13 +81,13 @@ class ScheduleFloors:
         self.drop = self._looks.drop
 
     def begin(self) -> tuple[int, int]:
-        """No schedule was due before the first of these times, and no end to process came before the second."""
+        """The times to search from: no schedule is due before the first, and no unprocessed end is before the second."""
         if not self._looks.from_floors(_CLOCK.monotonic()):
             self._floors = (0, 0)
         return self._floors
 
     def looked(self, due: int | None, ended: int | None, now: int, took: float) -> None:
-        """The first due time of all, and the first of the ends to process, in a look that took so many seconds."""
+        """Remember the first due time and the first unprocessed end, found by a search that took so many seconds."""
         if self._floors == (0, 0) and not self._looks.looked_at_all(int(took * 1_000_000), _CLOCK.monotonic()):
             return
         firsts = (now if each is None else min(each, now) for each in (due, ended))
@@ -108,7 +108,7 @@ class Floors:
         self.drop = self._looks.drop
 
     def begin(self, monotonic: float) -> bool:
-        """Whether a claim may begin at the floors; if not, there are none."""
+        """Whether a claim may begin at the floors. If not, they are cleared."""
         with self._lock:
             if self._looks.from_floors(monotonic):
                 return True
@@ -118,54 +118,55 @@ class Floors:
             return False
 
     def looked_at_all(self, took: int, monotonic: float) -> None:
-        """A look at everything took so many microseconds."""
+        """Note how many microseconds a full search took."""
         if not self._looks.looked_at_all(took, monotonic):
             self._before = {}
 
     # -- ready runs ------------------------------------------------------------------------------------------------------
     def empty(self, queues: Iterable[str]) -> None:
-        """Nothing waits anywhere but in these queues: what was passed over before can be passed over again."""
+        """Restore the earlier floors of all queues but these, because no run waits in the others."""
         with self._lock:
             for queue in self._before.keys() - set(queues):
                 self._floors.setdefault(queue, self._before.pop(queue))
 
     def taken(self, queue: str, keys: Iterable[tuple[int, int]]) -> None:
-        """Runs were claimed from a queue: their priority and due time. Nothing below them is left to claim."""
+        """Raise the floors of a queue to the priority and due time of claimed runs. No run below them is left to claim."""
         with self._lock:
             floors = self._floors.setdefault(queue, {})
             for priority, due in keys:
                 floors[priority] = max(floors.get(priority, 0), due - SLACK)
 
     def ranges(self) -> str:
-        """Where to look, as JSON: for each queue stretches of its index, from a key on up to a priority."""
+        """The ranges to search, as JSON: for each queue ranges of its index, from a key up to a priority."""
         with self._lock:
             return json.dumps([row for queue in self._floors for row in _ranges(queue, self._floors[queue])])
 
     # -- runs that become ready by time, and those that go on ------------------------------------------------------------
     def times(self) -> dict[str, int]:
-        """No run that waits for its time was to begin before `due_floor`, none ends by its deadline before `deadline_floor`, and none that
-        goes on was due before `resumed_floor`.
+        """The floors by time: of due times of scheduled runs, of deadlines, and of due times of runs to continue.
+
+        No run below its floor is left to process.
         """
         return {"due_floor": self._due, "deadline_floor": self._deadline, "resumed_floor": self._resumed}
 
     def waiting(self, due: int | None, deadline: int | None, now: int) -> None:
-        """The first due time of runs that wait for theirs, after those that are due were made ready, and the first deadline."""
+        """Raise the floors by time, given the first due time of runs that are still scheduled, and the first deadline."""
         if due is None or due > now:
             self._due = max(self._due, now - CLOCK_ERROR)
         self._deadline = max(self._deadline, (now if deadline is None else min(deadline, now)) - CLOCK_ERROR)
 
     def resumed(self, due: int) -> None:
-        """No run goes on that was due before this."""
+        """Raise the floor of runs to continue: none was due before this."""
         self._resumed = max(self._resumed, due - CLOCK_ERROR)
 
     # -- runs that count ---------------------------------------------------------------------------------------------------
     def counted(self, queue: str, now: int) -> Counted:
-        """What the last count found. All counts anew where a clock was set back."""
+        """The result of the last count. If the clock was set back, all runs are counted again."""
         found = self._counted.get(queue)
         return found if found is not None and found.since <= now else Counted()
 
     def count(self, queue: str, since: int, earlier: list[str]) -> None:
-        """Of what began before `since`, only these runs still count in the concurrency of a queue."""
+        """Remember that of the runs that began before `since`, only these still count towards the concurrency of a queue."""
         if len(earlier) <= _MOST_REMEMBERED:
             self._counted[queue] = Counted(since, earlier)
 
