@@ -1,4 +1,4 @@
-"""What a batch function comes to: a list with an outcome for each input, a value or an exception."""
+"""The outcomes of a batch function: a list with a value or an exception for each input."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def checked(name: str, count: int, outcomes: Any) -> Sequence[Any]:
-    """The outcomes of a batch, if there is one for each input."""
+    """Return the outcomes of a batch, after a check that there is one for each input."""
     if not isinstance(outcomes, Sequence) or isinstance(outcomes, str | bytes):
         raise BatchMismatch(
             f"batch function {name!r} returned a {type(outcomes).__name__}; it returns a list with an outcome for each input"
@@ -27,7 +27,7 @@ def checked(name: str, count: int, outcomes: Any) -> Sequence[Any]:
 
 
 def own_error(error: BaseException, name: str) -> BaseException:
-    """An exception of one input alone: notes that its step adds are not those of its neighbours."""
+    """Return a copy of an exception for one input, so that notes added by its step do not appear on other inputs."""
     if not isinstance(error, Exception):
         return RuntimeError(f"batch function {name!r} raised {type(error).__name__}")
     if isinstance(error, StopIteration):
@@ -43,12 +43,12 @@ def own_error(error: BaseException, name: str) -> BaseException:
 
 
 def alone(name: str, fn: Callable[..., Any], value: Any) -> Any:
-    """Call a batch function with one input, outside runs."""
+    """Call a batch function with one input, outside of runs."""
     return _outcome(checked(name, 1, fn([value])))
 
 
 async def alone_async(name: str, fn: Callable[..., Any], value: Any) -> Any:
-    """The same for one that is awaited."""
+    """Call an `async def` batch function with one input, outside of runs."""
     return _outcome(checked(name, 1, await fn([value])))
 
 

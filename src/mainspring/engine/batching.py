@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from mainspring.engine.host import Host
 
 LINGER = 0.002
-"""Seconds that an input waits for others."""
+"""Seconds for which an input waits for others."""
 SECOND = 1_000_000
 
 
 class _Forming:
-    """A batch that others may still join."""
+    """A batch that inputs may still join."""
 
     __slots__ = ("call", "futures", "inputs", "timer")
 
@@ -44,7 +44,7 @@ class Batches:
         self._forming: dict[tuple[str, int | None], _Forming] = {}
 
     def join(self, call: StepCall) -> asyncio.Future[Any]:
-        """Add the input of a call to a batch: what comes of it."""
+        """Add the input of a call to a batch. Return a future of its outcome."""
         key = call.name, call.timeout
         forming = self._forming.get(key)
         if forming is None:
@@ -75,7 +75,7 @@ class Batches:
         except BaseException as error:  # noqa: BLE001  (it is the outcome of each)
             outcomes = [own_error(error, forming.call.name) for _ in waiting]
         for (_, future), outcome in zip(waiting, outcomes, strict=True):
-            if future.done():  # the code that called no longer waits
+            if future.done():  # the caller no longer waits
                 continue
             if isinstance(outcome, BaseException):
                 future.set_exception(own_error(outcome, forming.call.name))

@@ -1,4 +1,4 @@
-"""Calls of users' functions inside runs: a step or a transaction with its arguments, and how to make it."""
+"""Calls of users' functions inside runs: a step or a transaction, its arguments, and its options."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ONCE = Retry(1)
 
 
 class StepCall(Struct):
-    """A step to be executed: the function with its arguments and how to try it."""
+    """A step to execute: the function, its arguments and its retry policy."""
 
     name: str
     fn: Any
@@ -39,7 +39,7 @@ class StepCall(Struct):
     interruptible: bool
     result: ValueCodec
     batch: int | None = None
-    """How many inputs of such calls its function takes at once."""
+    """Most inputs of one call of a batch function."""
 
     @classmethod
     def of(cls, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> StepCall:
@@ -68,7 +68,7 @@ class StepCall(Struct):
         *,
         is_async: bool = True,
     ) -> StepCall:
-        """A step that no decorator describes: tried once, without a limit of time."""
+        """Return the call of a plain function as a step: one attempt, no timeout."""
         return cls(
             name=name,
             fn=fn,
@@ -84,7 +84,7 @@ class StepCall(Struct):
 
 
 class TransactionCall(Struct):
-    """A transaction to be made: the function with its arguments, and what it is to be given at which place."""
+    """A transaction to execute: the function, its arguments, and the position of its connection parameter."""
 
     name: str
     fn: Any
@@ -96,13 +96,13 @@ class TransactionCall(Struct):
     place: int
     isolation: str | None
     database: Elsewhere | None = None
-    """Where it is made, if not in the app's own database."""
+    """The database of the transaction, if not the app's own."""
     within: Within | None = None
-    """Opens it, if it is made on a connection of the user's."""
+    """Opens the transaction, if it is executed on a connection of the user's."""
     kind: StepKind = "transaction"
-    """As what it is recorded."""
+    """The kind under which the transaction is recorded."""
     of_library: bool = False
-    """Whether the function is one of the library's own, which works with the store inside the transaction."""
+    """Whether the function is the library's own, which works with the store inside the transaction."""
 
     @classmethod
     def of(cls, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TransactionCall:
@@ -123,7 +123,7 @@ class TransactionCall(Struct):
 
     @classmethod
     def of_own(cls, name: str, work: Callable[[Inside], Any], result: ValueCodec) -> TransactionCall:
-        """A change that the library makes in the store, recorded as a step."""
+        """Return a change that the library makes in the store, recorded as a step."""
         return cls(
             name=name,
             fn=work,
@@ -139,7 +139,7 @@ class TransactionCall(Struct):
         )
 
     def made(self, session: Session | ElsewhereSession | AwaitedSession) -> Any:
-        """The function, called with what it wants."""
+        """Call the function with its connection or session and its arguments."""
         if self.of_library:
             return cast("Session", session).joined.within(self.fn)
         given = session.give(self.wants)

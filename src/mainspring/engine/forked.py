@@ -1,9 +1,9 @@
-"""A process that is forked in the middle of a run is not a second worker.
+"""Keeps a process that is forked in the middle of a run from acting as a second worker.
 
-The child has one thread, in the middle of a user's function, and all objects of its parent: the engine, the committer, connections
-whose sockets the parent goes on using. What the function comes to in the child is of no concern to the run. So the child ends where
-the function ends, and where it would go on in the event loop of its parent. Until then it is outside of any run: it may use the
-app as any other process, over a connection of its own.
+The child has one thread, in the middle of a user's function, and copies of all objects of its parent: the engine, the
+committer, connections whose sockets the parent still uses. The run ignores the function's outcome in the child. So the child
+ends where the function ends, and where it would continue in the event loop of its parent. Until then it is outside of any run:
+it may use the app like any other process, over a connection of its own.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ADVICE = (
 
 
 def call_here(fn: Callable[..., R], *args: Any, **kwargs: Any) -> R:
-    """Call a user's function. A child that it forks does not come back from it."""
+    """Call a user's function. A child process that the function forks ends here and does not return."""
     pid = os.getpid()
     try:
         value = fn(*args, **kwargs)
@@ -44,7 +44,7 @@ def call_here(fn: Callable[..., R], *args: Any, **kwargs: Any) -> R:
 
 
 async def await_here(work: Awaitable[R]) -> R:
-    """The same for one that is awaited."""
+    """Await a user's coroutine. A child process that the coroutine forks ends here and does not return."""
     pid = os.getpid()
     try:
         value = await work
@@ -58,7 +58,7 @@ async def await_here(work: Awaitable[R]) -> R:
 
 
 def end(error: BaseException | None) -> NoReturn:
-    """End this process as the interpreter would: without an exception, by `sys.exit`, or by any other exception."""
+    """End this process with the exit code that the interpreter would use: for success, for `sys.exit`, or for an exception."""
     code = 0
     if isinstance(error, SystemExit):
         code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
@@ -84,7 +84,7 @@ def _in_child() -> None:
 
 
 def _close_loop(loop: asyncio.AbstractEventLoop) -> None:
-    """Let the loop do nothing more in this process. Loops that are not asyncio's own cannot be stopped so."""
+    """Stop the parent's event loop in this process. Loops other than asyncio's own cannot be stopped in this way."""
     for name, value in (("_run_once", _stop_here), ("_ready", _Nothing())):
         with contextlib.suppress(AttributeError, TypeError):
             setattr(loop, name, value)
@@ -96,7 +96,7 @@ def _stop_here(*_: object) -> NoReturn:
 
 
 class _Nothing:
-    """Stands in for what a loop has to do next."""
+    """Takes the place of the loop's queue of callbacks: always empty, and ends the process if it is popped."""
 
     append = extend = appendleft = staticmethod(lambda *_: None)
     popleft = staticmethod(_stop_here)

@@ -1,6 +1,6 @@
-"""What a run, and each part of an engine, asks of the engine that it belongs to.
+"""The interface of the engine that runs and the parts of an engine use.
 
-The engine knows runs and parts; they know only this, so that imports go one way. Where a run is meant, it is `Any` here.
+The engine imports runs and parts; they import only this module, so that imports go one way. The type of a run is `Any` here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class EngineSettings(Protocol):
-    """The part of `Settings` that concerns executing."""
+    """The part of `Settings` that concerns execution."""
 
     @property
     def lease(self) -> float: ...
@@ -42,7 +42,7 @@ class EngineSettings(Protocol):
 
 
 class HaltsRuns(Protocol):
-    """Taking runs from their code."""
+    """Halts runs: takes them from their code."""
 
     def halt(self, ex: Any, signal: Halt, /) -> None: ...
     def hand_back_if_idle(self, ex: Any, /) -> None: ...
@@ -50,7 +50,7 @@ class HaltsRuns(Protocol):
 
 
 class ParksRuns(Protocol):
-    """Runs that wait, in memory or stored."""
+    """Keeps waiting runs in memory, or suspends them."""
 
     @property
     def waiting(self) -> int: ...
@@ -63,7 +63,7 @@ class ParksRuns(Protocol):
 
 
 class HasSlots(Protocol):
-    """Slots for runs in this worker."""
+    """The slots for runs in this worker."""
 
     def threads(self) -> int: ...
     def reserve(self, function: Function, /, *, in_run: bool) -> bool: ...
@@ -71,7 +71,7 @@ class HasSlots(Protocol):
 
 
 class StartsRuns(Protocol):
-    """Runs that begin in the worker that stores them."""
+    """Begins runs in the worker that stores them."""
 
     def reserve_each(self, runs: Iterable[NewRun], /, *, in_run: bool = False) -> bool: ...
     def begin_if_stored(self, runs: Iterable[NewRun], answers: Iterable[Any], /) -> None: ...
@@ -79,7 +79,7 @@ class StartsRuns(Protocol):
 
 
 class WatchesWaits(Protocol):
-    """What runs wait for."""
+    """Watches what runs wait for."""
 
     def watch(self, wait: Any, /) -> None: ...
     def unwatch(self, wait: Any, /) -> None: ...
@@ -87,13 +87,13 @@ class WatchesWaits(Protocol):
 
 
 class FormsBatches(Protocol):
-    """Calls of batch functions."""
+    """Joins calls of batch functions into batches."""
 
     def join(self, call: Any, /) -> asyncio.Future[Any]: ...
 
 
 class PipelinedCommit(Protocol):
-    """The commit of an outcome that the code has had already."""
+    """The commit of an outcome that the workflow's code has already received."""
 
     error: Exception | None
     kept: bool
@@ -108,7 +108,7 @@ class PipelinedCommit(Protocol):
 
 
 class Host(Protocol):
-    """An engine."""
+    """The engine, as its runs and parts see it."""
 
     store: Store
     committer: Committer

@@ -1,4 +1,4 @@
-"""The functions an app knows, by name, each with what is needed to execute it."""
+"""The functions of an app, by name, each with what the engine needs to execute it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FOR_EVER = 2**62
 
 
 class Bound(Enum):
-    """What a function's first parameter is."""
+    """The kind of a function's first parameter."""
 
     NOT = "an argument like the others"
     INSTANCE = "the instance of a method"
@@ -40,7 +40,7 @@ class Bound(Enum):
 
 @dataclass(slots=True)
 class Function:
-    """A function as registered. `bound` says what its first parameter is: nothing special, an instance or a class."""
+    """A registered function. `bound` is the kind of its first parameter: a plain one, an instance or a class."""
 
     name: str
     kind: str
@@ -51,35 +51,34 @@ class Function:
     retry: Retry = field(default_factory=lambda: Retry(1))
     timeout: int | None = None
     queue: str | None = None
-    """The queue that its runs wait in, unless another one is named."""
+    """The queue of the function's runs, unless a start names another one."""
     at_most_once: bool = False
     interruptible: bool = False
     bound: Bound = Bound.NOT
     wants: Wants | None = None
-    """What a transaction's function is given first."""
+    """The type of connection or session that a transaction's function receives as its first argument."""
     isolation: str | None = None
     database: Elsewhere | None = None
-    """Where a transaction is made, if not in the app's own database."""
+    """The database of a transaction, if not the app's own."""
     within: Within | None = None
-    """Opens the transaction, if it is made on a connection of the user's."""
+    """Opens the transaction, if it is executed on a connection of the user's."""
     retention: int | None = None
-    """How long its ended runs are kept, in microseconds; None: as the settings say."""
+    """Retention of the function's ended runs, in microseconds; None: the setting."""
     keep_last: int | None = None
-    """How many of its ended runs are kept; None: as the settings say."""
+    """Number of the function's ended runs to keep; None: the setting."""
 
     max_recoveries: int | None = None
-    """How often a run may lose its worker before it fails; None: as the settings say."""
+    """Most recoveries of a run before it fails; None: the setting."""
     batch: int | None = None
-    """How many inputs it takes at once, at most; None: it takes the arguments of one call."""
+    """Most inputs of one call of a batch function; None: the function takes the arguments of one call."""
 
     asks_for_patches: bool = False
-    """It is made to continue runs that were begun by the source before, and its fingerprint says so."""
+    """Whether the function calls `run.patched`, so that it may continue runs begun by older source. The fingerprint says so."""
 
     on_loop: bool = field(init=False)
-    """Whether its runs are executed on the event loop: those of an `async def` function, and those of a batch function, which need no
-    thread each."""
+    """Whether the function's runs are executed on the event loop: those of an `async def` or of a batch function."""
     fingerprint: str = field(init=False)
-    """A hash of its name and source: the same source, the same fingerprint, on every machine."""
+    """A hash of the function's name and source: equal for equal source on every machine."""
 
     def __post_init__(self) -> None:
         self.on_loop = self.is_async or self.batch is not None
@@ -87,7 +86,7 @@ class Function:
         self.fingerprint = f"patched-{found}" if self.asks_for_patches else found
 
     def call_plainly(self, *args: Any, **kwargs: Any) -> Any:
-        """Call a step outside runs, as the plain function that it is there; a batch function with a batch of one."""
+        """Call a step outside of runs, as a plain function; a batch function with a batch of one."""
         if self.batch is None:
             return self.fn(*args, **kwargs)
         self.codec.bind_and_encode(args, kwargs)
@@ -96,8 +95,8 @@ class Function:
 
 
 class Registry:
-    """Functions by name. The same name twice is an error, unless it is the same source again, as after a reload, or was typed again
-    at a prompt or in a notebook.
+    """Functions by name. Registering a name twice is an error, unless the source is the same, as after a reload, or was typed
+    again at a prompt or in a notebook.
     """
 
     def __init__(self) -> None:
@@ -127,18 +126,18 @@ class Registry:
         return self._functions.get(name)
 
     def known(self, function: Function) -> Function:
-        """The function that goes by this one's name here: in another process's registry its own, otherwise the same."""
+        """Return this registry's function of the same name, if any (in another process), otherwise the given function."""
         return self._functions.get(function.name, function)
 
     def __iter__(self) -> Iterator[Function]:
         return iter(self._functions.values())
 
     def recovery_limits(self) -> dict[str, int]:
-        """How often runs of functions may lose their workers, of those that say so themselves."""
+        """Return `max_recoveries` of each function that sets it."""
         return {each.name: each.max_recoveries for each in self if each.max_recoveries is not None}
 
     def version(self, more: str = "") -> str:
-        """A hash of all workflows, and of what else the app's code says: its version unless one is given."""
+        """A hash of all workflows and of the app's declarations: the app's version, unless one is given."""
         prints = sorted(function.fingerprint for function in self if function.kind == "workflow")
         prints += [more] if more else []
         return hashlib.sha256("\n".join(prints).encode()).hexdigest()[:12]
@@ -163,7 +162,7 @@ def make(
     batch: int | None = None,
     max_recoveries: int | None = None,
 ) -> Function:
-    """Look at a function once, at registration: whatever is wrong with it is an error now."""
+    """Register a function: inspect it once, and raise an error for anything wrong with it."""
     is_class_method = isinstance(fn, classmethod)
     fn = inside(fn)
     if not (inspect.isfunction(fn) or inspect.ismethod(fn)):
@@ -255,12 +254,12 @@ def _check_within(fn: Callable[..., Any], title: str, isolation: str | None, dat
 
 
 def inside(fn: Any) -> Any:
-    """What a classmethod or staticmethod was made of; anything else as it is."""
+    """Return the function inside a classmethod or staticmethod; any other object unchanged."""
     return fn.__func__ if isinstance(fn, (classmethod, staticmethod)) else fn  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
 
 def _own_name(fn: Callable[..., Any]) -> str:
-    """Its qualified name, without the function it was defined in, if any."""
+    """Return the function's qualified name, without the function in which it was defined."""
     return fn.__qualname__.rpartition("<locals>.")[2]
 
 
@@ -278,14 +277,14 @@ def _retention(length: timedelta | float | str | None, name: str) -> int | None:
 
 
 def _first_of_method(fn: Callable[..., Any]) -> str:
-    """What `fn` calls its first parameter, if it was written in a class body: of a method `self` is the instance."""
+    """Return the name of the first parameter if `fn` was written in a class body: a method's `self` is the instance."""
     scope = fn.__qualname__.rpartition(".")[0]
     in_class = bool(scope) and not scope.endswith("<locals>")
     return next(iter(inspect.signature(fn).parameters), "") if in_class else ""
 
 
 def _is_from_prompt(fn: Callable[..., Any]) -> bool:
-    """Whether a function was written at a prompt or in a cell of a notebook, where one is edited and executed again."""
+    """Whether a function was written at a prompt or in a notebook cell, where code is edited and executed again."""
     code = getattr(fn, "__code__", None)
     name = "" if code is None else code.co_filename
     return (

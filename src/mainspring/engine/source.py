@@ -1,7 +1,7 @@
-"""The text that a function's fingerprint is made of: its source, or its compiled code where the source cannot be read.
+"""The text from which a function's fingerprint is computed: its source, or its compiled code where the source cannot be read.
 
-Programs without source (`.pyc` files only, a frozen program, `python -c`, a prompt, `exec`) have the same fingerprint in every process
-that runs them with the same Python: nothing here depends on addresses, on the order of sets, or on where the code lies.
+Programs without source (`.pyc` files only, a frozen program, `python -c`, a prompt, `exec`) have the same fingerprint in every
+process that runs them with the same Python: the text contains no addresses, set orders or file paths.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 
 
 _NO_FILE = {"<string>", "<stdin>"}
-"""Names that all code from `exec`, `-c` and standard input shares: Python 3.13 finds a text for them, that of the program."""
+"""File names that all code from `exec`, `-c` and standard input shares. Python 3.13 would return the program's text for them."""
 
 
 class Source(NamedTuple):
-    """What a function is made of. `asks_for_patches`: it calls `run.patched`."""
+    """The source text of a function. `asks_for_patches`: the function calls `run.patched`."""
 
     text: str
     asks_for_patches: bool
 
 
 def source_of(fn: Callable[..., Any]) -> Source:
-    """The source of a function if it can be read, else its compiled code as text."""
+    """Return the source of a function if it can be read, else its compiled code as text."""
     code = getattr(inspect.unwrap(fn), "__code__", None)
     text = None if isinstance(code, CodeType) and code.co_filename in _NO_FILE else _readable(fn)
     if text is not None:
         return Source(text, ".patched(" in text)
-    if not isinstance(code, CodeType):  # made by an extension module: there is nothing but its name
+    if not isinstance(code, CodeType):  # a function of an extension module has only a name
         return Source(f"{fn.__module__}.{fn.__qualname__}", asks_for_patches=False)
     return Source(_constant(code), any("patched" in each.co_names for each in _with_nested(code)))
 
@@ -52,7 +52,7 @@ def _with_nested(code: CodeType) -> Iterator[CodeType]:
 
 
 def _constant(value: Any) -> str:
-    """A constant of compiled code as text: equal constants, equal texts, in every process."""
+    """Return a constant of compiled code as text: equal constants give equal texts in every process."""
     kind: type[object] = type(value)  # pyright: ignore[reportUnknownVariableType]
     if kind is CodeType:
         return f"code({', '.join(_parts(value))})"
@@ -66,7 +66,7 @@ def _constant(value: Any) -> str:
 
 
 def _parts(code: CodeType) -> Iterator[str]:
-    """What a code object does. Where it was written, by file and line, is left out, as it is from source."""
+    """Yield the parts of a code object that determine its behaviour, without file and line."""
     yield code.co_name
     yield from map(str, (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags))
     yield code.co_code.hex()

@@ -1,6 +1,6 @@
-"""What a transaction's function is to be given, read from the annotation of its first parameter.
+"""Reads from the annotation of a transaction's first parameter which connection or session the function receives.
 
-Types are recognised by their names, so that no driver is imported that is not used.
+Types are recognised by their names, so that no unused driver is imported.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _KNOWN = {
     ("sqlmodel", "AsyncSession"): Wants.SQLMODEL_ASYNC_SESSION,
 }
 _ALONE = {"Tx": "mainspring", "Session": "sqlalchemy", "AsyncSession": "sqlalchemy"}
-"""Names that say by themselves what they are, where they are imported for type checkers only."""
+"""Names that are unambiguous without their module, where they are imported for type checkers only."""
 
 
 def wanted(fn: Callable[..., Any], place: int, name: str) -> Wants:
-    """What the parameter at `place` is annotated with; `Tx` when it is not."""
+    """Return the type that annotates the parameter at `place`; `Tx` without an annotation."""
     parameters = list(inspect.signature(fn).parameters.values())
     if len(parameters) <= place or parameters[place].kind not in {
         inspect.Parameter.POSITIONAL_ONLY,
@@ -61,7 +61,7 @@ def wanted(fn: Callable[..., Any], place: int, name: str) -> Wants:
 
 
 def _spelled(hint: Any) -> tuple[str, str]:
-    """The package and the name of a type."""
+    """Return the package and the name of a type."""
     if get_origin(hint) is Annotated and any(isinstance(extra, Unresolved) for extra in get_args(hint)):
         text = next(extra for extra in get_args(hint) if isinstance(extra, Unresolved)).text
         path = text.strip("'\"").partition("[")[0].split(".")

@@ -1,8 +1,8 @@
-"""A transaction as an operation of a run: its outcome is recorded by the very commit that makes its effects true.
+"""A transaction as an operation of a run: one commit records its outcome and its effects.
 
-The database may roll it back for the sake of others: then it is retried, after a short pause. The answer to the commit may
-get lost: then the record tells whether it was made, and a second attempt would find the record in its way, so it is
-made once whatever happens.
+If the database rolls the transaction back because of a conflict, it is retried after a short pause. If the answer to the commit
+is lost, the record tells whether the transaction was committed. A second commit would conflict with that record, so the
+transaction is committed exactly once.
 """
 
 from __future__ import annotations
@@ -58,16 +58,16 @@ _OWN_RUN = (
     "nothing of it was done. Return or raise instead, or do that from outside"
 )
 _SHORTEST_IDLE = 1.0
-"""Seconds. A process on a busy machine may need as long between two statements of a transaction."""
+"""Seconds. A process on a busy machine may need this long between two statements of a transaction."""
 _BACK_OFF = Retry(2**62, first=0.005, factor=2, cap=1, jitter=1)
 
 
 class Unrecorded(Exception):
-    """The record was refused: the run is another worker's by now, or this very outcome is recorded already."""
+    """The record was refused: another worker owns the run, or this outcome is already recorded."""
 
 
 def transaction(ex: Execution, position: str, call: TransactionCall) -> Flow:
-    """Make a transaction, once, and hand over its outcome."""
+    """Execute a transaction once, and return its outcome."""
     recorded = ex.recall(position, call.kind, call.name)
     if recorded is not None and recorded.completed is not None:
         return (yield from replayed(ex, recorded, call.result))
@@ -98,7 +98,7 @@ def transaction(ex: Execution, position: str, call: TransactionCall) -> Flow:
 
 
 def _attempt(ex: Execution, effect: Transact) -> Flow:
-    """Try it: True if it was made, False if it is to be retried, or the exception that it came to."""
+    """Attempt the transaction. Return True if it was committed, False if it must be retried, or the exception it raised."""
     record = effect.record
     record.attempts += 1
     try:
@@ -122,7 +122,7 @@ def _attempt(ex: Execution, effect: Transact) -> Flow:
 
 
 def _explained(ex: Execution, effect: Transact, error: Exception) -> Flow:
-    """The same when it raised an exception, and its commit, or that of an attempt before it, was under way: it may be because of that."""
+    """Return an attempt's result like `_attempt`, for an exception that its own or an earlier commit may have caused."""
     database = effect.call.database
     if (yield from _is_recorded(ex, effect)):
         return True
@@ -134,7 +134,7 @@ def _explained(ex: Execution, effect: Transact, error: Exception) -> Flow:
 
 
 def _is_recorded(ex: Execution, effect: Transact) -> Flow:
-    """Whether its outcome is recorded; then this is the record."""
+    """Whether the transaction's outcome is recorded. If so, copy it to the effect's record."""
     record, store = effect.record, ex.engine.store
     found: Step | None = yield Consult(lambda: store.step(record.run, record.position))
     if found is None or found.completed is None or found.epoch != record.epoch:
@@ -148,7 +148,7 @@ def _is_recorded(ex: Execution, effect: Transact) -> Flow:
 
 
 def _conclude_in_doubt(ex: Execution, effect: Transact, error: Exception) -> Flow:
-    """Record an exception where an attempt may be committed at this very moment: of the two, the one that is recorded first is the outcome."""
+    """Record an exception while an earlier attempt may still be committing: the outcome that is recorded first counts."""
     record = effect.record
     reserved, record.seq = record.seq, ex.take_seq()
     written = record.seq
@@ -164,7 +164,7 @@ def _conclude_in_doubt(ex: Execution, effect: Transact, error: Exception) -> Flo
 
 
 def _looked_up(ex: Execution, effect: Transact, refused: Exception) -> Flow:
-    """The same when its answer was lost or its record refused: what is recorded decides."""
+    """Return an attempt's result like `_attempt`, after a lost answer or a refused record: what is recorded decides."""
     record, store = effect.record, ex.engine.store
     if (yield from _is_recorded(ex, effect)):
         return True
@@ -176,7 +176,7 @@ def _looked_up(ex: Execution, effect: Transact, refused: Exception) -> Flow:
         raise ex.signal or Lost()
     effect.doubt = True
     log.warning("run %s: transaction %s is retried: %s", ex.id, record.name, refused)
-    return False  # the number of its outcome stays reserved for it
+    return False  # the seq of the outcome stays reserved
 
 
 def _is_late(ex: Execution, now: int) -> bool:
@@ -184,20 +184,20 @@ def _is_late(ex: Execution, now: int) -> bool:
 
 
 def _give_back_seq(ex: Execution, record: Step) -> None:
-    """Certainly nothing was recorded under this number."""
+    """Release the seq of an outcome that was certainly not recorded."""
     if record.seq is not None:
         ex.delivery.skip(record.seq)
         record.seq = None
 
 
 def pause(failed: int, seed: str) -> float:
-    """Seconds before the next attempt: longer each time, and by chance, so that those who collided do not meet again."""
+    """Return the seconds before the next attempt: growing and random, so that colliding transactions do not collide again."""
     return (_BACK_OFF.pause(failed, Again(), seed) or 0) / SECOND
 
 
 # -- inside the database transaction -----------------------------------------------------------------------------------
 def make(ex: Execution, effect: Transact) -> None:
-    """Make a `def` transaction on this thread."""
+    """Execute a `def` transaction on this thread."""
     if effect.call.database is not None:
         _make_elsewhere(ex, effect, effect.call.database)
         return
@@ -217,7 +217,7 @@ def _work(ex: Execution, effect: Transact, session: Session) -> None:
 
 
 class _Inside:
-    """The user's function is at work: verbs join the transaction, and what it traces belongs to the transaction's span."""
+    """The context of the user's function: verbs join the transaction, and spans belong to the transaction's span."""
 
     __slots__ = ("_leave", "_scope")
 
@@ -236,7 +236,7 @@ class _Inside:
 
 
 def _called(ex: Execution, effect: Transact, scope: TransactionScope, session: Session | ElsewhereSession) -> str:
-    """Call the function inside the open transaction; its result as it is stored."""
+    """Call the function inside the open transaction. Return its result as stored."""
     with _Inside(ex, effect, scope):
         try:
             value = effect.call.made(session)
@@ -247,9 +247,9 @@ def _called(ex: Execution, effect: Transact, scope: TransactionScope, session: S
 
 
 def _make_elsewhere(ex: Execution, effect: Transact, database: Elsewhere) -> None:
-    """Make a transaction in another database, then record it here, with what it wants to happen here.
+    """Execute a transaction in another database, then record it in the app's own, with the writes it deferred.
 
-    Only the very first attempt needs not look whether it was made before.
+    Only the first attempt can skip the lookup whether the transaction was committed before.
     """
     way = _way(ex, effect, ex.engine.store.transactions.store_id())
 
@@ -263,7 +263,7 @@ def _make_elsewhere(ex: Execution, effect: Transact, database: Elsewhere) -> Non
 
 
 async def _make_elsewhere_async(ex: Execution, effect: Transact, database: Elsewhere) -> None:
-    """The same where it is awaited there. Here it is recorded on a thread."""
+    """Execute an `async def` transaction in another database, then record it in the app's own, on a thread."""
     way = _way(ex, effect, await ex.engine.in_thread(ex.engine.store.transactions.store_id))
 
     async def there(session: AwaitedSession) -> Outcome:
@@ -285,7 +285,7 @@ def _way(ex: Execution, effect: Transact, store: str) -> Way:
 
 
 def _check_owner(ex: Execution, effect: Transact) -> None:
-    """Keep a transaction in another database from being committed if its run is another worker's by now, or is to be stopped and does nothing else."""
+    """Refuse the commit in another database if another worker owns the run, or if the run is only this and was stopped."""
     state = ex.engine.store.owned_state(ex.engine.worker_id, ex.id, ex.epoch)
     if state is None:
         raise Unrecorded
@@ -302,7 +302,7 @@ def _scope_elsewhere(ex: Execution, effect: Transact, session: ElsewhereSession 
 
 
 def _record_elsewhere(ex: Execution, effect: Transact, found: Outcome) -> None:
-    """Record here what was committed there, with what it wants to happen here."""
+    """Record in the app's own database the outcome committed in another one, with the writes it deferred."""
     payloads = ex.engine.store.transactions.payloads
     output, deferred = found.output, found.deferred
     if payloads is not None:
@@ -319,7 +319,7 @@ def _record_elsewhere(ex: Execution, effect: Transact, found: Outcome) -> None:
 
 
 def _sealed_outcome(ex: Execution, output: str, deferred: str) -> Outcome:
-    """What is kept in the other database."""
+    """Return the outcome that is stored in the other database, sealed if the app has a payload codec."""
     payloads = ex.engine.store.transactions.payloads
     if payloads is None:
         return Outcome(output, deferred)
@@ -336,7 +336,7 @@ def _note(ex: Execution, effect: Transact, state: State | None) -> None:
 
 
 async def make_async(ex: Execution, effect: Transact) -> None:
-    """Make an `async def` transaction on the running loop, in a task of its own: what its driver waits for is not the workflow's own waiting."""
+    """Execute an `async def` transaction on the loop, in a task of its own, so that its driver's waits are not the workflow's."""
     current.set(StepScope(ex, effect.record.position, effect.record.attempts, effect.record.name))
     if effect.call.database is not None:
         await _make_elsewhere_async(ex, effect, effect.call.database)
@@ -353,7 +353,7 @@ async def make_async(ex: Execution, effect: Transact) -> None:
 
 
 async def _awaited(ex: Execution, effect: Transact, scope: TransactionScope, session: Session | AwaitedSession) -> str:
-    """Await the function inside the open transaction; its result as it is stored."""
+    """Await the function inside the open transaction. Return its result as stored."""
     with _Inside(ex, effect, scope):
         value = await effect.call.made(session)
     await session.flush_async()
