@@ -1,8 +1,8 @@
-"""Statements sent straight to libpq: for the writes that everything else waits for.
+"""Statements sent directly to libpq, for the most frequent writes.
 
-psycopg's cursors find out for every value how to write it and for every result how to read it, which takes as long as a commit
-does on a good disk. Here all parameters are text, and the statements say by casts what they are. Several statements sent together are one round trip and one transaction, because a transaction ends where the server
-is asked to answer.
+psycopg's cursors determine for every value how to write it and for every result how to read it, which takes as long as a commit on a good
+disk. Here all parameters are text, and the statements cast them. Several statements sent together are one round trip and one transaction,
+because a transaction ends where the server is asked to answer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ANSWERS = {pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK}
 
 
 class Wire:
-    """The raw side of one connection. To be used by one thread at a time, as the connection itself."""
+    """The raw side of one connection. Used by one thread at a time, like the connection itself."""
 
     def __init__(self, connection: psycopg.Connection[tuple[object, ...]], *, prepare: bool) -> None:
         self._pg = connection.pgconn
@@ -41,23 +41,23 @@ class Wire:
         self._prepared: dict[bytes, bytes] = {}
         self._names = count()
         self.sure = True
-        """Whether what was prepared is so still. On a connection that others speak through as well, it may not be."""
+        """Whether the prepared statements are known to exist. Other users of the connection may have deallocated them."""
         self._poll = select.poll()
         self._poll.register(self._pg.socket, select.POLLIN)
 
     def stale(self) -> bool:
-        """Whether there is something to read on an idle connection: the news that it was closed, or is about to be."""
+        """Whether there is something to read on an idle connection: the server has closed it or is about to."""
         return bool(self._poll.poll(0))
 
     @property
     def speaks_unicode(self) -> bool:
-        """Whether texts are understood as they are sent here. A user of the connection may have asked for something else."""
+        """Whether the client encoding is UTF-8, which is sent here. A user of the connection may have changed it."""
         return self._pg.parameter_status(b"client_encoding") == b"UTF8"
 
     def execute(self, *asked: tuple[Statement, Mapping[str, Value]]) -> list[list[Row]]:
-        """The rows of each statement. All of them commit together, or none does and the first error is raised."""
+        """Execute statements and return the rows of each. All of them commit together, or none does and the first error is raised."""
         pg = self._pg
-        # What cannot be sent is found before anything is: half of a pipeline would spoil the connection.
+        # Values that cannot be sent are found before anything is sent: half of a pipeline would break the connection.
         parameters = [[_text(values[name]) for name in statement.order] for statement, values in asked]
         names = [self._name(statement.query) for statement, _ in asked] if self._prepare else []
         piped = len(asked) > 1
@@ -74,16 +74,16 @@ class Wire:
         return self._answers(piped=piped)
 
     def send(self, command: bytes) -> None:
-        """Send a command without waiting for the answer, which has to be read before anything else is sent."""
+        """Send a command without waiting for the response, which must be read before anything else is sent."""
         self._pg.send_query(command)
         self._flush()
 
     def answer(self) -> list[list[Row]]:
-        """Read the answer to such a command: the rows of each of its statements."""
+        """Read the response to a command that was sent: the rows of each of its statements."""
         return self._answers(piped=False)
 
     def make_sure(self) -> None:
-        """Find out what is still prepared. Outside transactions: an error would spoil one."""
+        """Find out which statements are still prepared. Call it outside of transactions, which an error would abort."""
         if not self.sure:
             self._prepared = {
                 query: name
@@ -105,7 +105,7 @@ class Wire:
 
     def _flush(self) -> None:
         while self._pg.flush():
-            # More than the socket takes at once. The server may be writing as well, and must not wait for us.
+            # More than the socket takes at once. The server may be writing as well, and must not wait for this process.
             self._poll.modify(self._pg.socket, select.POLLIN | select.POLLOUT)
             try:
                 if any(events & ~select.POLLOUT for _, events in self._poll.poll()):
@@ -127,10 +127,10 @@ class Wire:
         return self._transformer.load_rows(0, result.ntuples, tuple)
 
     def _results(self, *, piped: bool) -> list[pq.abc.PGresult]:
-        """Read to the end of the answer.
+        """Read to the end of the response.
 
-        The rows of the last statement come before the commit. Only the end says that it is committed; if it could not be,
-        one more result says why.
+        The rows of the last statement arrive before the commit. Only the end of the response confirms the commit. If the commit failed, one
+        more result has the error.
         """
         found: list[pq.abc.PGresult] = []
         while True:
@@ -146,7 +146,7 @@ class Wire:
                 found.append(result)
 
     def _next(self) -> pq.abc.PGresult | None:
-        """The next result, waited for where other threads can go on."""
+        """Wait for the next result, in a way that lets other threads run."""
         while self._pg.is_busy():
             self._poll.poll()
             self._pg.consume_input()
@@ -169,7 +169,7 @@ def array(values: Iterable[str]) -> str:
 
 
 def to_json(rows: Sequence[dict[str, Any] | Struct]) -> str:
-    """Rows as the one parameter that bulk statements take. Too much for one is an error, that for one row is up to its data."""
+    """Rows as the JSON parameter of bulk statements. Raises if several rows are too long for one parameter. PostgreSQL judges a single row."""
     text = msgspec.json.encode(rows).decode()
     if len(text) > _LARGEST_PARAMETER and len(rows) > 1:
         raise OverflowError(f"{len(rows)} rows of {len(text)} bytes are too many for one statement")

@@ -1,6 +1,6 @@
-"""Receives what other processes commit: one connection that listens, on a thread of its own; polling where that does not work.
+"""Receives notifications of other processes on a connection and a thread of its own. Falls back to polling.
 
-A pooler that lends connections by transaction accepts LISTEN and delivers nothing, so the listener sends itself a word first.
+A pooler in transaction mode accepts LISTEN and delivers nothing, so the listener sends itself a notification first.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ log = logging.getLogger("mainspring.store")
 
 _POLL_SECONDS = 1.0
 _POLLS = 60
-"""How often to look before trying to listen again where it did not work."""
+"""How often to poll before trying to listen again."""
 _ECHO_SECONDS = 3.0
 _PING_SECONDS = 30.0
 
 
 class Listener:
-    """Calls `notify` for what other processes commit, until it is closed."""
+    """Calls `notify` for the commits of other processes, until it is closed."""
 
     def __init__(self, database: Database, dialect: Dialect, origin: str, notify: Callable[[Signal], None]) -> None:
         self._db = database
@@ -71,7 +71,7 @@ class Listener:
                         self._complain("LISTEN does not work here (a pooler?)")
             except (psycopg.Error, StoreError) as error:
                 self._complain(error)
-            # Whether the database is gone or only this connection is lost: the store is polled until notifications arrive again.
+            # Whether the database is down or only this connection is lost, the store is polled until notifications arrive again.
             for _ in range(polls):
                 if not self._closing.wait(_POLL_SECONDS):
                     self._db.slots.trim()
@@ -89,11 +89,11 @@ class Listener:
             log.exception("a notification from another process was not understood")
 
     def _echoes(self, connection: Connection, arrived: Notifications) -> bool:
-        """Whether a word sent to oneself arrives.
+        """Whether a notification to itself arrives.
 
-        On a channel of its own: behind a pooler this LISTEN stays with a connection that other clients use. And over
-        another connection: a pooler with nothing else to do lends the same one twice, and there the word comes back as part of
-        the answer to the very statement that sent it, which proves nothing.
+        It uses a channel of its own: behind a pooler this LISTEN stays on a connection that other clients use. It is sent over another
+        connection: an idle pooler may use the same server connection for both, and then the notification arrives with the response to the
+        very statement that sent it, which proves nothing.
         """
         private = f"{self._sql.channel[:40]}:{self._origin}"
         connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(private)))
@@ -109,10 +109,10 @@ class Listener:
         return found
 
     def _listen(self, connection: Connection, arrived: Notifications) -> None:
-        """Listen until closed, or until cut off: that is an exception."""
+        """Listen until closed. Raises if the connection is lost."""
         connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._sql.channel)))
         self._complained = False
-        self._notify(changes.EVERYTHING)  # what was committed before this connection listened
+        self._notify(changes.EVERYTHING)  # for commits before this connection listened
         pinged = self._clock.monotonic()
         while not self._closing.is_set():
             for payload in arrived.next(min(_PING_SECONDS, slots.IDLE_SECONDS)):
@@ -126,7 +126,7 @@ class Listener:
 
 
 class Notifications:
-    """Notifications of a connection: some arrive beside the results of statements, the others have to be waited for."""
+    """Notifications of a connection: some arrive with the results of statements, the others must be waited for."""
 
     def __init__(self, connection: Connection, wake_up: int) -> None:
         self._connection = connection

@@ -1,8 +1,8 @@
-"""Saying things on PostgreSQL, inside an open transaction that holds the rows of the runs concerned.
+"""Send messages on PostgreSQL, inside an open transaction that has locked the rows of the runs concerned.
 
-The row of a run is the lock under which everything for it and by it is numbered: so numbers are in the order of commits, and
-a run that begins to wait for something either has done so before it is sent, and is found by the statement that looks for
-waiters, or gets the lock afterwards, and finds the message.
+The row of a run is the lock under which its messages and values are numbered, so numbers are in the order of commits. A run that begins to
+wait for a message either has committed before the message is sent, and the query for waiters finds it, or gets the lock afterwards, and
+finds the message.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from mainspring.store.messages import Awaited, Say, Table
 
 CLEAN = "mainspring.clean"
-"""A setting, for one transaction: the numbers of the writes of a batch that stand so far. So one statement of a round trip knows what
-came of those before it."""
+"""A setting of the transaction: the numbers of the writes of a batch that are still valid.
+
+By it, a statement of a round trip learns the results of earlier ones.
+"""
 _STANDS = f"IN (SELECT unnest(string_to_array(current_setting('{CLEAN}'), ',')::integer[]))"
 
 
@@ -34,8 +36,8 @@ def _posts(only: str = "") -> str:
 """
 
 
-# Two messages cannot get one number, because the row of the run is locked; except where an old snapshot (REPEATABLE READ) hides the
-# last one. ON CONFLICT makes a serialization failure of that, which is what it is, instead of a violated constraint.
+# Two messages cannot get one number, because the row of the run is locked; except if an old snapshot (REPEATABLE READ) hides the last one.
+# ON CONFLICT makes that a serialization failure, instead of a violated constraint.
 
 
 def _entries(table: str, only: str = "") -> str:
@@ -76,7 +78,7 @@ LISTENERS = """
 
 
 def statements(says: Sequence[Say], ops: Sequence[int] | None = None) -> list[tuple[str, dict[str, Any]]]:
-    """The statements that say all of this, with their parameters. `ops` are the writes of a batch that say it: as far as they stand."""
+    """The statements that send all of this, with their parameters. `ops` are the writes of a batch; only valid ones are applied."""
     numbered = list(zip(range(len(says)), says, ops or [0] * len(says), strict=True))
     batch = ops is not None
     made: list[tuple[str, dict[str, Any]]] = []
@@ -94,7 +96,7 @@ def statements(says: Sequence[Say], ops: Sequence[int] | None = None) -> list[tu
 
 
 def destinations(says: Iterable[Say]) -> list[str]:
-    """The runs that have to exist."""
+    """The runs that must exist."""
     return list(dict.fromkeys(say.run for say in says if isinstance(say, Post)))
 
 

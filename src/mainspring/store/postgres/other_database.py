@@ -1,4 +1,4 @@
-"""Another PostgreSQL than the app's own, for transactions of users' functions."""
+"""Another PostgreSQL database than the app's own, for transactions of users' functions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class _Session:
-    """One of our own, where only the connection is of interest."""
+    """An open transaction on a blocking connection to another database."""
 
     awaited: Literal[False] = False
     on_postgres = True
@@ -37,7 +37,7 @@ class _Session:
 
 
 class _Awaited:
-    """The same where the connection is awaited."""
+    """An open transaction on an async connection to another database."""
 
     awaited: Literal[True] = True
     on_postgres = True

@@ -1,15 +1,15 @@
-"""Taking runs from queues on PostgreSQL, inside the transaction of a claim.
+"""Claim runs from queues on PostgreSQL, inside the transaction of a claim.
 
-Queues whose limits the fleet shares are locked first, those that are free. What is under way is counted in later statements:
-under READ COMMITTED each of them sees what was committed before it began, so that the claim that had the lock before is counted.
-A claim that holds a queue waits for nothing, and one that has taken nothing waits a moment for one queue, holding none.
+Queues whose limits the fleet shares are locked first, as far as they are free. Later statements count the running runs: under READ
+COMMITTED each of them sees what was committed before it began, so that the previous holder of the lock is counted. A claim that has locked
+a queue waits for nothing. A claim that has claimed nothing waits a moment for one queue, holding none.
 
-Most queues are simple (`is_simple`), and where one had more runs than a claim could take, the next claim is going to find some as well. It
-sends all statements at once and leaves to the database how many it may take (`Ahead`): the lock is held for no round trip at all. In all
-other cases that is decided here, after a first round trip for locks and figures, and a second one takes runs and commits.
+Most queues are simple (`is_simple`). If such a queue had more runs than a claim could take, the next claim will find some as well. It sends
+all statements at once and lets the database decide how many to claim (`Ahead`), so that the lock is held for no round trip. In all other
+cases that is decided here, after a first round trip for locks and counts, and a second one claims runs and commits.
 
-The lock is an advisory one for the name of the queue, not its row: a session that has the row open, an operator's or that of a
-backup, holds up nothing. It ends with the transaction, and the transaction with the process (`database.py`).
+The lock is an advisory one for the name of the queue, not its row: a session that has locked the row, an operator's or that of a backup,
+delays nothing. The lock ends with the transaction, and the transaction with the process (`database.py`).
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ _COLUMNS = {name: number for number, name in enumerate(RUN_COLUMNS)}
 
 
 class Queued:
-    """The part of one claim that is about queues, in transactions of its own. `values` are those of the whole claim.
+    """The part of one claim that claims from queues, in transactions of its own. `values` are those of the whole claim.
 
-    `statements` are for taking from queues: by the order in which runs wait, or by the names of their functions.
+    `statements` claim from queues: by the order in which runs wait, or by the names of their functions.
 
-    Questions that do not depend on each other's answers are asked in one round trip: a thread that has waited for an answer
-    waits once more for its turn among the others of its process.
+    Queries that do not depend on each other are sent in one round trip: a thread that has waited for a response also waits for the
+    interpreter's lock.
     """
 
     def __init__(
@@ -70,18 +70,18 @@ class Queued:
         self._db = connection
         self._sql = dialect
         self.request = request
-        """As it was asked; once runs go on, with those among what the worker has."""
+        """The claim request. After `resume`, its runs in memory include the continued ones."""
         listed = None if request.queues is None else array(request.queues)
         self._values = values | {"listed": listed, "schema": dialect.name, "rated": "{}"}
         self._begun = False
         self.more = self.short = False
         self.unpartitioned = False
-        """Whether no partition waits in the queues that were taken from."""
+        """Whether no partition waits in the queues that were searched."""
         self.passed: list[str] = []
         """Queues that another claim has locked."""
 
     def resume(self, room: int) -> list[Row]:
-        """Take runs that have begun before and want to go on."""
+        """Claim runs that have begun before and are ready to continue."""
         (known,) = self._execute((text.QUEUES, {}))
         queues = {queue.name: queue for queue in text.to_queues(known)}
         seen: list[Row] = []
@@ -96,7 +96,7 @@ class Queued:
         return self._execute((statements.TAKE_RESUMED, {"ids": array(found.ids)}))[0] if found.ids else []
 
     def _resuming(self, page: int, seen: list[Row]) -> Iterator[Row]:
-        """What wants to go on, first due first, without locks: most of it may be beyond what this worker has places for."""
+        """Runs to continue, first due first, without locks: this worker may have no slots for most of them."""
         due, uid = self._floors.times()["resumed_floor"] - 1, ""
         while True:
             (rows,) = self._execute((statements.RESUMED, {"due": due, "uid": uid, "page": page}))
@@ -107,11 +107,11 @@ class Queued:
             *_, due, uid = rows[-1]
 
     def begin(self, demands: Demands, room: int) -> list[Row]:
-        """Take runs that the queues admit, of those queues that no other claim has locked."""
+        """Claim runs that the queues admit, of those queues that no other claim has locked."""
         return self._begin(demands, room, [])
 
     def wait_and_begin(self, demands: Demands, room: int) -> list[Row]:
-        """The same of the first queue that was passed over, after a moment of waiting for it."""
+        """Claim from the first queue that was locked, after waiting a moment for its lock."""
         name, *others = self.passed
         wait: list[Asked] = [
             (statements.LIMIT_WAITING, {"patience": PATIENCE}),
@@ -128,7 +128,8 @@ class Queued:
 
     def _begin(self, demands: Demands, room: int, wait: list[Asked]) -> list[Row]:
         found = self._lock(demands, room, wait)
-        # What has begun since an earlier moment was counted, so not too little. What begins now is noted at the present.
+        # Runs that began since an earlier moment were counted, so the count is not too low. What begins now is recorded at the present
+        # time.
         self.request = self.request.at_present()
         self._values["now"] = self.request.now
         allotments = list(self._decided(demands, room, found))
@@ -153,14 +154,14 @@ class Queued:
         return self._execute(*sweeps, (self._text.take_shares, values), last=True)[-1]
 
     def commit(self) -> None:
-        """End the transaction, if it is still open."""
+        """Commit the transaction, if it is still open."""
         if self._begun:
             self._execute(last=True)
 
     def _lock(self, demands: Demands, room: int, wait: list[Asked]) -> dict[str, Facts]:
-        """Lock the queues whose limits the fleet shares, and find out what is under way and what waits in all of them.
+        """Lock the queues whose limits the fleet shares, and read the counts and waiting partitions of all of them.
 
-        What is asked goes by what they were like before; where that has changed until they were locked, it is asked again.
+        The queries use the limits as read before. If those have changed until the lock was granted, the queries are repeated.
         """
         shared: dict[str, Value] = {"names": array(queue.name for queue in demands.queues if queue.shared)}
         found = {queue.name: self._facts(queue, demands) for queue in demands.queues}
@@ -217,7 +218,7 @@ class Queued:
             allotment.took(sorted(partitions[allotment.queue.name], key=order.__getitem__))
 
     def _execute(self, *asked: Asked, last: bool = False) -> list[list[Row]]:
-        """The rows of each statement. The transaction begins with the first one, and is committed with the `last`."""
+        """Execute statements and return the rows of each. The transaction begins with the first one, and is committed with the `last`."""
         begin: list[Asked] = [] if self._begun else [(each, {}) for each in self._db.begin]
         texts: list[Asked] = [*begin, *asked, *([("COMMIT", {})] if last else [])]
         answers = self._db.wire.execute(*((self._sql.raw(each), self._values | values) for each, values in texts))
@@ -226,14 +227,14 @@ class Queued:
 
 
 def is_simple(queue: Queue) -> bool:
-    """Whether nothing but numbers of runs limits it, in the fleet and in one worker."""
+    """Whether only numbers of runs limit the queue, in the fleet and in one worker."""
     return not (queue.limits.by_partition or queue.limits.rate or queue.exceptions)
 
 
 class Ahead:
-    """Taking runs without a partition from simple queues in the same round trip in which a claim looks what waits where.
+    """Claims runs without a partition from simple queues, in the same round trip in which a claim searches for waiting runs.
 
-    `take_ahead` decides how many there may be, as `Allotment` does, by the limits as they are under the lock.
+    `take_ahead` decides the number as `Allotment` does, by the limits as they are under the lock.
     """
 
     def __init__(self, request: ClaimRequest, demands: Demands, statements: Statements, floors: Floors) -> None:
@@ -252,7 +253,7 @@ class Ahead:
         return {queue.name for queue in self.demands.queues}
 
     def asked(self) -> list[Asked]:
-        """The statements, to be sent behind all others of the claim."""
+        """The statements, to be sent after all others of the claim."""
         queues = self.demands.queues
         if not queues:
             return []
@@ -269,7 +270,7 @@ class Ahead:
         return found
 
     def taken(self, rows: Iterator[list[Row]], waiting: set[str], room: int) -> list[Row]:
-        """The runs that were taken, from the answers. There was so much room for them, and runs waited in these queues."""
+        """The claimed runs, from the responses. `room` is the number of free slots, `waiting` are the queues with waiting runs."""
         if not self._facts:
             return []
         _, names = next(rows), next(rows)
@@ -293,9 +294,9 @@ class Ahead:
 
 
 class Facts:
-    """What is under way in one queue, as far as its limits ask, and the partitions in which runs wait.
+    """The counts of one queue that its limits need, and its partitions with waiting runs.
 
-    Answers are taken in the order of the statements.
+    Responses are read in the order of the statements.
     """
 
     def __init__(self, queue: Queue, turn: str, now: int, statements: Statements, floors: Floors) -> None:
@@ -311,17 +312,17 @@ class Facts:
         self.placed: dict[str, int] = {}
         self.recent: dict[int, Recent] = {}
         self.ahead = False
-        """Whether starts were noted when a clock was ahead."""
+        """Whether starts were recorded when a clock was ahead."""
         self.partitions: list[str] = []
-        """In their turn: those after the one served last, the runs without one, then from the beginning."""
+        """In the order of turns: those after the one served last, runs without a partition, then from the beginning."""
 
     @property
     def unpartitioned(self) -> bool:
-        """Whether no partition waits, as far as that was asked."""
+        """Whether no partition waits, if that was queried."""
         return not self._cut_off and self.partitions in ([], [""])
 
     def answers(self, queue: Queue) -> bool:
-        """Whether this is what the limits of the queue ask for."""
+        """Whether these are the counts that the limits of the queue need."""
         return (self._counts, self._windows) == (queue.has_concurrency, sorted(queue.windows))
 
     def of_limits(self) -> list[Asked]:
@@ -348,7 +349,7 @@ class Facts:
             self.ahead = self.ahead or text.ahead(rows, self._now)
 
     def knows_partitions(self, most: int) -> bool:
-        """Whether the partitions are all, or at least so many of them."""
+        """Whether the partitions are complete, or at least so many."""
         return not self._cut_off or most <= self._most
 
     def of_partitions(self, most: int) -> list[Asked]:

@@ -1,4 +1,4 @@
-"""Which database a connection is to: what is joined to a transaction must be in the app's own, or it would be lost elsewhere."""
+"""Check which database a connection is to: verbs that join a user's transaction must be in the app's own database."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 _WHO = """
   SELECT current_database(), extract(epoch FROM pg_postmaster_start_time())::text, to_regclass(:runs)::oid::bigint
 """
-"""A server is known by the moment at which it was started: names and addresses differ by the way that one takes to it."""
+"""A server is identified by its start time: names and addresses depend on the route to it."""
 
 
 class Identity:
-    """The identity of the app's own database, asked for when it is first needed."""
+    """The identity of the app's own database, read when first needed."""
 
     def __init__(self, database: Database, dialect: Dialect) -> None:
         self._db = database
@@ -27,7 +27,7 @@ class Identity:
         self._own: tuple[Any, ...] | None = None
 
     def check(self) -> Script[None]:
-        """An error if the one who answers is another database, or another server. Ours is asked again before it is believed."""
+        """Raise if the connection is to another database or server. Before that, the identity of the app's own is read again."""
         (there,) = yield _WHO, self._values
         if there == self._own or there == self._asked():
             return

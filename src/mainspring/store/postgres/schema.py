@@ -1,6 +1,6 @@
-"""The tables in a schema of PostgreSQL: making them, comparing them with what this code needs, finding damage.
+"""The tables in a schema of PostgreSQL: create them, compare them with what this code needs, find damage.
 
-Many processes may start at once: one migrates, the others wait for it and find it done.
+Many processes may start at once: one migrates, the others wait and find the migrations applied.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 MIGRATIONS = migrations.load("mainspring.store.postgres")
 
-# A look at a table, not `to_regclass`: that may answer from what this session knew before it waited for the lock.
+# A query of a table, not `to_regclass`: that may return what this session knew before it waited for the lock.
 _THERE = "SELECT EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = :schema AND tablename = 'migrations')"
 _SCHEMA_THERE = "SELECT 1 FROM pg_namespace WHERE nspname = :schema"
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(:schema, 7290115))"
@@ -50,7 +50,7 @@ _IN_THE_WAY = (
 
 
 def report(connection: Connection, dialect: Dialect) -> SchemaReport:
-    """How the tables compare with what this code needs, by the names and checksums of the migrations."""
+    """Compare the tables with what this code needs, by the names and checksums of the migrations."""
     there = connection.execute(dialect(_THERE), {"schema": dialect.name}).fetchone()
     applied: dict[str, str] = {}
     if there and there[0]:
@@ -65,7 +65,7 @@ def report(connection: Connection, dialect: Dialect) -> SchemaReport:
 
 
 def migrate(database: Database, dialect: Dialect, url: str) -> None:
-    """Bring the tables up to date, all of it or nothing."""
+    """Apply the missing migrations, all of them or none."""
     with database.connection() as connection:
         found = report(connection, dialect)
     migrations.refuse_foreign(found, url)
@@ -76,7 +76,7 @@ def migrate(database: Database, dialect: Dialect, url: str) -> None:
         connection.execute(dialect(_LOCK), {"schema": dialect.name})
         found = report(connection, dialect)
         migrations.refuse_foreign(found, url)
-        # Not IF NOT EXISTS: that needs the right to create schemas even where an administrator has already made this one.
+        # Not IF NOT EXISTS: that needs the right to create schemas even if an administrator has already created this one.
         if connection.execute(dialect(_SCHEMA_THERE), {"schema": dialect.name}).fetchone() is None:
             connection.execute(f"CREATE SCHEMA {dialect.schema}".encode())
         connection.execute(f"SET LOCAL search_path TO {dialect.schema}".encode())
@@ -99,7 +99,7 @@ def _apply(connection: Connection, migration: Migration, where: str) -> None:
 
 
 def script(dialect: Dialect) -> str:
-    """The whole schema as SQL that a person can read, review and execute."""
+    """Return the schema as SQL that an operator can review and execute."""
     return (
         f"BEGIN;\nCREATE SCHEMA IF NOT EXISTS {dialect.schema};\nSET LOCAL search_path TO {dialect.schema};\n"
         f"{_MIGRATIONS_TABLE};\n\n{migrations.as_script(MIGRATIONS)}COMMIT;\n"
@@ -142,7 +142,7 @@ class _Shape(NamedTuple):
 
 
 def inspect(database: Database, dialect: Dialect, now: int, *, thorough: bool) -> Iterator[Oddity]:
-    """What should not be so in a schema."""
+    """Find damage and differences in a schema."""
     errors = (psycopg.Error, StoreError)
 
     def rows(statement: str, **values: Any) -> Sequence[Sequence[Any]]:
@@ -163,7 +163,7 @@ def inspect(database: Database, dialect: Dialect, now: int, *, thorough: bool) -
 
 
 def _damage(rows: Rows) -> Iterator[Oddity]:
-    """Pages whose checksums were wrong when they were read, as the server has counted them."""
+    """Pages whose checksums were wrong when they were read, as counted by the server."""
     try:
         found = rows(_CHECKSUMS)
     except (psycopg.Error, StoreError):
@@ -178,7 +178,7 @@ def _damage(rows: Rows) -> Iterator[Oddity]:
 
 
 def _altered(database: Database, dialect: Dialect) -> Iterator[Oddity]:
-    """Tables, columns and indexes that are not as the migrations make them: they are made as temporary ones, and taken back."""
+    """Tables, columns and indexes that differ from those of the migrations, which are created as temporary ones and rolled back."""
     with database.connection() as connection:
         there = _shape(connection, _SPACE, name=dialect.name)
         with connection.transaction(force_rollback=True):

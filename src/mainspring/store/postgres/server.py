@@ -1,6 +1,4 @@
-"""What a PostgreSQL server says of itself that decides how well a store works: connections, old snapshots, dead rows; and the sessions that
-block others.
-"""
+"""The state of a PostgreSQL server that affects a store: connections, old snapshots, dead rows, and sessions that block others."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ _OLDEST_SNAPSHOT = """
     FROM pg_prepared_xacts WHERE database = current_database()) AS held
   ORDER BY age DESC, seconds DESC LIMIT 1
 """
-"""Rows that died after it was taken cannot be removed. Snapshots in other databases of the server do not matter."""
+"""Rows that died after this snapshot was taken cannot be removed. Snapshots in other databases of the server do not matter."""
 _DEAD_ROWS = """
   SELECT relname, n_live_tup, n_dead_tup FROM pg_stat_user_tables
   WHERE schemaname = :schema AND relname IN ('runs', 'steps') ORDER BY relname
@@ -38,7 +36,7 @@ _DEAD_ROWS = """
 
 
 def state(transactor: Transactor, schema: str) -> ServerState:
-    """The state of the server at this moment. What the role may not see is left out."""
+    """The present state of the server. Figures that the role may not read are left out."""
     ((used, allowed),) = transactor.read(_CONNECTIONS)
     held = transactor.read(_OLDEST_SNAPSHOT)
     dead = transactor.read(_DEAD_ROWS, schema=schema)
@@ -59,10 +57,10 @@ _END_IDLE = """
 
 
 def end_idle_transactions(transactor: Transactor, process: str, seconds: float) -> int:
-    """End the sessions of a process, `HOST-PID`, that have stood still in a transaction for so long; how many.
+    """End the sessions of a process, `HOST-PID`, that have been idle in a transaction for so long. Return their number.
 
-    For a process that is frozen, or whose machine is gone: others wait for the rows that a user's function has locked there, the next owner
-    of its run first of all.
+    For a process that is frozen, or whose machine is gone: others wait for the rows that a user's function has locked, above all the next
+    owner of its run.
     """
     found: int = transactor.execute(_END_IDLE, name=application_name(process), seconds=seconds)[0][0]
     return found
@@ -80,11 +78,11 @@ _BLOCKING = b"""
         ELSE a.application_name = current_setting('application_name') END
   GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY 7 DESC
 """
-"""Sessions are distinguished by their application_name, which poolers pass on: it has the host and the pid."""
+"""Sessions are distinguished by their application_name, which poolers pass on: it contains the host and the pid."""
 
 
 def blockers(database: Database, *, everywhere: bool) -> list[str]:
-    """The sessions that this process waits for, in words; with `everywhere`, any process of the library."""
+    """Describe the sessions that this process waits for, or with `everywhere` any process of the library."""
     with database.connection() as db:
         rows = db.execute(_BLOCKING, {"everywhere": everywhere}).fetchall()
     return [_in_words(row) for row in rows]

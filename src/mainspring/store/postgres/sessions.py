@@ -1,7 +1,7 @@
 """Open transactions of users' functions on PostgreSQL.
 
-A function that is given a connection may do with it as it likes, and psycopg keeps the books. One that is given a `Tx` has
-nothing else to speak through: BEGIN is sent without waiting for its answer, and what is recorded goes together with COMMIT.
+A function that is given a connection may execute anything, and psycopg tracks its state. A function that is given a `Tx` has no other
+access: BEGIN is sent without waiting for its response, and the record of the outcome is sent together with COMMIT.
 """
 
 from __future__ import annotations
@@ -52,43 +52,46 @@ _RECORD = f"""
     {", ".join(typed(column) for column in RECORDED_COLUMNS[1:])})
   {ON_STEP_OR_FAIL} RETURNING (SELECT state FROM mine)
 """
-"""The fast path of `record_outcome`. It must not go on where it is refused, so that is an error: the run or the epoch of the step is
-missing."""
+"""The fast path of `record_outcome`. A refusal must fail the transaction, so the run or the epoch of the step is NULL then."""
 
 
 _RELEASE = Statement(b"SELECT pg_advisory_unlock_all(), current_user <> $1 OR pg_my_temp_schema() <> 0", ("user",))
-"""Goes with COMMIT, behind it: no transaction is to wait for the locks of a session that is idle. The rest is whether it has another role, or had
-temporary tables, which statements that are prepared may name."""
+"""Sent after COMMIT, in the same round trip: no transaction may wait for advisory locks of an idle session.
+
+It also returns whether the session has another role, or had temporary tables, which prepared statements may name.
+"""
 _AFRESH = b"RESET ALL; UNLISTEN *; "
-"""Goes with BEGIN, before it. What a function sets, by whatever statement or trigger, must not reach the next one; to ask the session whether
-there is something would take longer, and DISCARD ALL would also forget what is prepared. Nothing in here takes a snapshot: the
-isolation level can still be chosen."""
+"""Sent before BEGIN, in the same round trip. Settings of a function, by any statement or trigger, must not reach the next one.
+
+To query whether there are any would take longer, and DISCARD ALL would also deallocate prepared statements. No statement here takes a
+snapshot, so the isolation level can still be set.
+"""
 RESET = b"""
   SET SESSION AUTHORIZATION DEFAULT; RESET ALL; CLOSE ALL; UNLISTEN *;
   SELECT pg_advisory_unlock_all(),
     pg_my_temp_schema() <> 0 OR EXISTS (SELECT FROM pg_prepared_statements WHERE from_sql)"""
-"""All of it at once. The rest is whether there is something left that this does not undo, in the way of what the next function prepares."""
+"""Resets the session. Returns whether state is left that this does not undo and that conflicts with prepared statements."""
 _FORGETTING = ("ROLLBACK", "DROP", "ALTER", "DISCARD", "DEALLOCATE")
-"""What psycopg, or the database itself, may forget all prepared statements of a connection after."""
+"""Statements after which psycopg, or the database itself, may forget all prepared statements of a connection."""
 _LASTING = ("PREPARE", "LISTEN", "DECLARE", "DO", "CALL")
-"""After what a session is reset at once, instead of when it is used next."""
+"""Statements after which a session is reset at once, instead of when it is used next."""
 _FAILED = "a statement of this transaction failed"
 _REFUSED = {"run", "epoch"}
 
 
 class Borrowed(psycopg.Connection[tuple[Any, ...]]):
-    """A connection for users' functions. psycopg does not know of a transaction that is begun past it; it is not its to end."""
+    """A connection for users' functions. psycopg does not know of transactions that are begun on its wire, and must not end them."""
 
     wire: Wire
     held = False
-    """Whether such a transaction is open."""
+    """Whether a transaction is open that was begun on the wire."""
     dirty = False
-    """Whether the session has to be reset before it is idle."""
+    """Whether the session must be reset before it becomes idle."""
     fresh = True
-    """Whether it was reset since it was used, or never was."""
+    """Whether the session was reset since its last use, or was never used."""
 
     def reset(self) -> bool:
-        """Have nothing stay of what a function did to the session. False: something does."""
+        """Reset the session state that a function left. Return False if some of it remains."""
         self.dirty, self.fresh = False, True
         self.wire.send(RESET)
         return not any(left for rows in self.wire.answer() for *_, left in rows)
@@ -105,7 +108,7 @@ class Borrowed(psycopg.Connection[tuple[Any, ...]]):
 
 
 class PostgresSession:
-    """An open transaction on one connection, of which a function may have been given the connection itself."""
+    """An open transaction on one connection. A function may have been given the connection itself."""
 
     def __init__(self, connection: Sync | Async, join: Callable[[], Joined], wrapped: Wrapped | None = None) -> None:
         self._db = connection
@@ -114,22 +117,22 @@ class PostgresSession:
         self._join = join
         self._joined: Joined | None = None
         self.rolled_back = False
-        """Whether the database has rolled it back for the sake of others, whatever the function makes of that."""
+        """Whether the database has rolled the transaction back because of others, even if the function has caught that error."""
 
     @property
     def joined(self) -> Joined:
-        """Made when first asked for: most transactions are left alone."""
+        """The transaction for the library's verbs, created on first use: most transactions call none."""
         if self._joined is None:
             self._joined = self._join()
         return self._joined
 
     @property
     def joined_if_any(self) -> Joined | None:
-        """What was made part of it, if anything was."""
+        """The transaction for the library's verbs, if any was called."""
         return self._joined
 
     def make(self, work: Callable[[PostgresSession], T], isolation: str | None) -> T:
-        """Begin, do the work, and commit or roll back, blocking."""
+        """Begin, call `work`, and commit or roll back, on a blocking connection."""
         assert isinstance(self._db, psycopg.Connection)  # noqa: S101
         self._db.set_isolation_level(LEVELS[isolation] if isolation else None)
         with self._db.transaction():
@@ -163,13 +166,13 @@ class PostgresSession:
         return joined.run(lambda tx: record_outcome(tx, write, joined.started), now)
 
     def end(self) -> None:
-        """What the function was given is of no more use: another client will have the connection."""
+        """Refuse further use of what the function was given: another client will get the connection."""
         self._over = True
         if self._wrapped is not None and not self._db.closed:
             self._wrapped.close()
 
     async def end_async(self) -> None:
-        """The same on a connection that is awaited."""
+        """Refuse further use of what the function was given, on an async connection."""
         self._over = True
         if self._wrapped is not None and not self._db.closed:
             await self._wrapped.close_async()
@@ -178,7 +181,7 @@ class PostgresSession:
         status = self._db.pgconn.transaction_status
         if status == TransactionStatus.IDLE:
             raise InTransaction(ENDED)
-        if status == TransactionStatus.INERROR:  # COMMIT would roll back, and say nothing
+        if status == TransactionStatus.INERROR:  # COMMIT would roll back without an error
             raise psycopg.errors.InFailedSqlTransaction(_FAILED)
 
     def _execute(self, statement: str, parameters: Any) -> psycopg.Cursor[Any]:
@@ -193,7 +196,7 @@ class PostgresSession:
 
 
 class TxSession(PostgresSession):
-    """An open transaction of which a function has been given a `Tx`, so that every statement passes here."""
+    """An open transaction of a function with a `Tx`, so that every statement passes here."""
 
     _db: Borrowed
 
@@ -234,17 +237,17 @@ class TxSession(PostgresSession):
         self._require_open()
 
     def begun(self) -> None:
-        """Wait for the answer to BEGIN, if that was not done yet. Nothing else can be sent before."""
+        """Wait for the response to BEGIN, if it is outstanding. Nothing else can be sent before."""
         if not self._begun:
             self._begun = True
             self._wire.answer()
 
     def doubt(self) -> None:
-        """Statements that were prepared on this connection may be forgotten by now."""
+        """Note that prepared statements of this connection may have been deallocated."""
         self._wire.sure = False
 
     def record(self, write: RecordStep, now: int) -> State | None:
-        """Record it and commit, in one round trip: where the record is refused, the database does not get to COMMIT."""
+        """Record the outcome and commit, in one round trip: if the record is refused, the database does not execute COMMIT."""
         self.begun()
         alone = type(write) is RecordStep and write.mood is None and (self._joined is None or not self._joined.started)
         if not (alone and self._wire.sure and self._wire.speaks_unicode):
@@ -258,7 +261,7 @@ class TxSession(PostgresSession):
             if self._refused(error):
                 return None
             raise
-        except psycopg.errors.InvalidSqlStatementName as error:  # a function in the database can forget it, too
+        except psycopg.errors.InvalidSqlStatementName as error:  # a function in the database can deallocate it, too
             raise Again(str(error)) from error
         self._committed = True
         self._db.dirty = self._db.dirty or bool(left)
@@ -280,7 +283,7 @@ class TxSession(PostgresSession):
         self._db.dirty = self._db.dirty or bool(left)
 
     def _roll_back(self) -> None:
-        """Roll back what is open. Where that cannot be done, the connection is of no more use, which its owner will see."""
+        """Roll back the open transaction. If that fails, the connection is closed, which its owner notices."""
         self.doubt()
         self._db.held, self._db.dirty = False, True
         try:
@@ -293,7 +296,7 @@ class TxSession(PostgresSession):
         self.begun()
         if (
             not self._over and self._db.pgconn.transaction_status == TransactionStatus.IDLE
-        ):  # ended by a statement of several, or by a procedure
+        ):  # ended by a text of several statements, or by a procedure
             raise InTransaction(ENDED)
         cursor = super()._execute(statement, parameters)
         if (tag := cursor.statusmessage) is not None:
@@ -305,7 +308,7 @@ class TxSession(PostgresSession):
 
 
 class _TxExecutor(UsersExecutor):
-    """Executes statements of the library in such a transaction."""
+    """Executes the library's statements in a transaction of a `Tx`."""
 
     def __init__(self, session: TxSession, connection: Borrowed, dialect: Dialect) -> None:
         super().__init__(connection, dialect)

@@ -1,7 +1,7 @@
 """A limit on the connections of one process to a database, shared by the library's own and those of users' transactions.
 
-A slot is the permission to have one connection open, in use or idle. Users' transactions may use all slots but the reserved ones: a
-transaction that holds a connection while the library needs another never waits for itself.
+A slot is the permission to have one connection open, in use or idle. Users' transactions may use all slots but the reserved ones, so that a
+transaction that holds a connection while the library needs another cannot deadlock.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 
 DEFAULT = 8
 FEWEST = 3
-"""One that listens, one for the library, one for a user's transaction."""
+"""One for the listener, one for the library, one for a user's transaction."""
 IDLE_SECONDS = 10.0
-"""How long a connection is kept that nothing used. The library's last one is kept for good."""
+"""How long an unused connection is kept. The library's last one is always kept."""
 WAIT_SECONDS = 30.0
-"""How long to wait for a connection before that is an error."""
+"""How long to wait for a connection before an error is raised."""
 MOMENT = 0.02
-"""How long the library waits for one of its own connections before it opens another: a poll and a heartbeat that meet share one."""
+"""How long the library waits for one of its own connections before it opens another, so that a poll and a heartbeat share one."""
 _BUSY = 10
-"""After so many waits within a second it opens another at once: what always meets does not share."""
+"""After so many waits within a second the library opens another connection at once."""
 LIBRARY = "library"
-"""The kind of the library's own connections. Users' kinds are `USERS`, or the event loop that awaits them."""
+"""The kind of the library's own connections. Users' kinds are `USERS`, or the event loop of an async connection."""
 USERS = "users"
 
 _CLOCK = SystemClock()
 _ABANDONED: list[object] = []
-"""Connections of the parent of this process, which goes on using them: not even closing them is ours."""
+"""Connections of the parent of this process, which still uses them. This process must not close them."""
 
 
 class _Waiter:
@@ -55,13 +55,13 @@ class _Waiter:
 
 
 class Slots:
-    """Hands out permissions to open connections, and those that are idle. For any thread."""
+    """Hands out permissions to open connections, and idle connections. Thread-safe."""
 
     def __init__(self, where: str, connections: int = DEFAULT) -> None:
         self._where = where
         self._connections = max(connections, FEWEST)
         self._most = self._connections - 1
-        """Beside the one that listens."""
+        """Without the listener's connection."""
         self._reserved = max(1, self._connections // 4)
         self._lock = threading.Lock()
         self._closed = False
@@ -78,7 +78,7 @@ class Slots:
 
     # -- taking --------------------------------------------------------------------------------------------------------
     def take(self, kind: Hashable) -> Any:
-        """An idle connection, or None for the permission to open one. Blocks; `StoreUnavailable` after `WAIT_SECONDS`."""
+        """Return an idle connection, or None for the permission to open one. Blocks; `StoreUnavailable` after `WAIT_SECONDS`."""
         asked = self._ask(kind, may_open=kind is not LIBRARY)
         if not isinstance(asked, _Waiter):
             return asked
@@ -93,7 +93,7 @@ class Slots:
             return self._give_up(asked)
 
     async def take_async(self, loop: asyncio.AbstractEventLoop) -> Any:
-        """The same for a user's transaction that is awaited on `loop`."""
+        """Return an idle connection, or None for the permission to open one, for a user's async transaction on `loop`."""
         asked = self._ask(loop, may_open=True)
         if not isinstance(asked, _Waiter):
             return asked
@@ -106,7 +106,7 @@ class Slots:
             raise
 
     def _ask(self, kind: Hashable, *, may_open: bool) -> _Waiter | AnyConnection | None:
-        """What there is, at once; or a place among those who wait."""
+        """Answer a request at once, or add it to the waiting ones."""
         with self._lock:
             if self._process != os.getpid():
                 _ABANDONED.append(self._idle)
@@ -123,7 +123,7 @@ class Slots:
         return waiter
 
     def _is_busy(self) -> bool:
-        """Whether the library has waited for its own connections all the time lately."""
+        """Whether the library has lately waited for its own connections all the time."""
         self._waits.append(_CLOCK.monotonic())
         return len(self._waits) == _BUSY and self._waits[-1] - self._waits[0] < 1.0
 
@@ -133,7 +133,7 @@ class Slots:
             self._serve()
 
     def _give_up(self, waiter: _Waiter) -> Any:
-        """The error for one who has waited too long; or what came at the last moment."""
+        """The error for a request that has waited too long, or the connection that arrived at the last moment."""
         with self._lock:
             if waiter.future.done():
                 return waiter.future.result()
@@ -145,7 +145,7 @@ class Slots:
         )
 
     def _withdraw(self, waiter: _Waiter) -> None:
-        """The caller was cancelled: what it was given meanwhile goes back."""
+        """Withdraw the request of a cancelled caller. A connection that it was given is returned."""
         with self._lock:
             if not waiter.future.done():
                 self._waiting.remove(waiter)
@@ -157,7 +157,7 @@ class Slots:
         self.give_back(waiter.kind, connection)
 
     def _serve(self) -> None:
-        """Answer those who wait, the library's own first. With the lock held."""
+        """Answer waiting requests, the library's own first. Call it with the lock held."""
         if not self._waiting:
             return
         for waiter in sorted(self._waiting, key=lambda each: each.kind is not LIBRARY):
@@ -183,7 +183,7 @@ class Slots:
         return True, connection
 
     def _room(self) -> bool:
-        """Whether one more may be opened, if need be in the place of an idle one of another kind."""
+        """Whether one more connection may be opened. If needed, an idle one of another kind is closed for it."""
         if self._open < self._most:
             return True
         for kind, idle in self._idle.items():
@@ -194,7 +194,7 @@ class Slots:
 
     # -- giving back ---------------------------------------------------------------------------------------------------
     def give_back(self, kind: Hashable, connection: AnyConnection | None) -> bool:
-        """Return a connection; None for one that was closed or could not be opened. False: it is of no use here and was closed."""
+        """Return a connection; None for one that was closed or could not be opened. Return False if it cannot be kept and was closed."""
         with self._lock:
             if self._process != os.getpid():
                 return False
@@ -212,7 +212,7 @@ class Slots:
         return kept
 
     def trim(self) -> None:
-        """Close connections that were idle for a while."""
+        """Close connections that have been idle for a while."""
         with self._lock:
             if self._process == os.getpid():
                 self._trim()
@@ -235,7 +235,7 @@ class Slots:
                 self._serve()
 
     def close(self) -> None:
-        """Close what is idle. Who waits gets an error, and what is in use is closed when it is given back."""
+        """Close idle connections. Waiting requests get an error, and connections in use are closed when they are returned."""
         with self._lock:
             self._closed = True
             if self._process != os.getpid():
@@ -250,4 +250,4 @@ class Slots:
     def _close(self, kind: Hashable, connection: AnyConnection) -> None:
         self._open -= 1
         self._library -= kind is LIBRARY
-        connection.pgconn.finish()  # an awaited one's loop may be gone, and a goodbye does not need it
+        connection.pgconn.finish()  # the loop of an async one may be gone, and this does not need it

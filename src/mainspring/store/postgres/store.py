@@ -1,4 +1,4 @@
-"""A store on PostgreSQL: its connections, its listener, and the verbs that are its own."""
+"""A store on PostgreSQL: its connections, its listener, and its own verbs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
 
 class PostgresStore(SqlStore):
-    """A store in one schema of a PostgreSQL database. See `mainspring.store.protocol.Store` for what each verb promises."""
+    """A store in one schema of a PostgreSQL database, as `mainspring.store.protocol.Store` specifies it."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class PostgresStore(SqlStore):
 
     # -- life ----------------------------------------------------------------------------------------------------------
     def open(self, *, migrate: bool = True, beside: bool = False) -> None:
-        del beside  # tables are made beside any transaction, and seen by it
+        del beside  # migrations do not conflict with an open transaction, and are visible to it
         if migrate:
             tables.migrate(self._db, self._sql, self._db.where)
         else:
@@ -96,7 +96,7 @@ class PostgresStore(SqlStore):
         self._listener = Listener(self._db, self._sql, self._origin, self._signal)
 
     def _signal(self, signal: Signal) -> None:
-        """A claim that a signal sets off has to find what the signal is about."""
+        """Drop floors before notifying, so that a claim finds what the signal is about."""
         if signal.overdue:
             self._claims.drop_floors()
         if signal.due:
@@ -114,7 +114,7 @@ class PostgresStore(SqlStore):
         return server.state(self._transactor, self._sql.name)
 
     def clock_offset(self) -> int:
-        """The midpoint between query and answer, of the quickest look. What is within its error counts as the same clock."""
+        """The offset at the midpoint between query and response, of the quickest query. An offset within its error counts as zero."""
         here = SystemClock()
         looks: list[tuple[int, int]] = []
         for _ in range(_CLOCK_LOOKS):
@@ -142,7 +142,7 @@ class PostgresStore(SqlStore):
         try:
             return self._applier.apply(ops, now, changes)
         finally:
-            self._publish(changes)  # also the part that was committed, if the rest could not be
+            self._publish(changes)  # also the part that was committed, if the rest failed
 
     # -- executing -----------------------------------------------------------------------------------------------------
     def register(self, worker: Worker) -> None:
@@ -164,12 +164,12 @@ class PostgresStore(SqlStore):
         return self._claims.notices(worker)
 
     def _read_prepared(self, sql: Sql, **values: Any) -> list[tuple[Any, ...]]:
-        """Read with a prepared statement, where statements can be prepared: for what runs wait for."""
+        """Read with a prepared statement, if statements can be prepared: for values that runs wait for."""
         with self._db.connection() as connection:
             (rows,) = connection.wire.execute((self._sql.raw(sql), values))
         return rows
 
 
 def script(schema: str = "mainspring") -> str:
-    """The whole schema as SQL."""
+    """The schema as SQL."""
     return tables.script(Dialect(schema))

@@ -1,4 +1,4 @@
-"""Transactions of users' functions on PostgreSQL, on connections of their own: what a function does to one must not stay."""
+"""Transactions of users' functions on PostgreSQL, on connections apart from the library's: session state of a function must not stay."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _WENT_ON = (
     "through, or put what may fail between SAVEPOINT and ROLLBACK TO SAVEPOINT"
 )
 ALL_PROCESSES = "-"
-"""The sender of a user's own commit: this process has to be notified of it as the others are."""
+"""The sender of a user's own commit: this process must be notified of it like the others."""
 
 
 class PostgresTransactions:
@@ -98,7 +98,7 @@ class PostgresTransactions:
         return self._transact_on(within(), work, on_engine=False)
 
     def _transact_on(self, opened: AbstractContextManager[Any], work: Callable[[Session], T], *, on_engine: bool) -> T:
-        """Do `work` in a transaction that is opened on a connection of the user's."""
+        """Call `work` in a transaction that is opened on a user's connection."""
         joined: Joined | None = None
         with _noting_refusal(lambda: joined), opened as connection:
             joined = self._join(connection, self._origin)
@@ -139,7 +139,7 @@ class PostgresTransactions:
     async def _awaited(
         self, work: Callable[[Session], Awaitable[T]], wants: Wants, isolation: str | None
     ) -> tuple[T, Joined]:
-        """Do `work` in a transaction on a connection of our own, which is awaited."""
+        """Call `work` in a transaction on the library's own async connection."""
         async with self._borrowed_async() as connection:
             joined = self._joined(self._origin, async_executor=UsersAsyncExecutor(connection, self._sql))
             wrapped = await sqlalchemy.wrap_async("postgresql+psycopg://", connection) if wants.of_sqlalchemy else None
@@ -220,11 +220,11 @@ class PostgresTransactions:
 
         try:
             self.transact(lambda session: session.joined.run(work, joined.last_change), isolation="read committed")
-        except StoreUnavailable as error:  # it is committed all the same
+        except StoreUnavailable as error:  # the transaction is committed all the same
             log.warning("runs that wait for what a transaction did may be woken late: %s", error)
 
     def _judged(self, error: BaseException, session: PostgresSession, *, closed: bool) -> BaseException:
-        """What an exception that left a transaction means: rolled back for others, or perhaps committed, or the function's own."""
+        """Translate an exception that left a transaction: rolled back because of others, perhaps committed, or the function's own."""
         found = getattr(error, "orig", None) or error
         state = getattr(found, "sqlstate", None) or getattr(found, "pgcode", None)
         if state in ROLLED_BACK or (state == _ABORTED and session.rolled_back):
@@ -238,12 +238,12 @@ class PostgresTransactions:
 
     @contextlib.contextmanager
     def _borrowed(self, *, fresh: bool) -> Generator[Borrowed]:
-        """A connection for a function. One that is given the connection itself needs a `fresh` one; for a `Tx`, BEGIN sees to that."""
+        """A connection for a function. A function that is given the connection itself needs a `fresh` one; for a `Tx`, BEGIN resets it."""
         slots = self._db.slots
         connection: Borrowed | None = slots.take(USERS)
         kept = False
         try:
-            # One that the server closed meanwhile, as it does when it is restarted, must not be found out by the function.
+            # A connection that the server has closed, for instance by a restart, must not fail the function.
             if connection is None or not _ready(connection, fresh=fresh):
                 connection = self._connect()
             try:
@@ -294,7 +294,7 @@ class PostgresTransactions:
 
 
 class _JoinedExecutor(UsersExecutor):
-    """Executes statements on a user's connection. The user may have ended one transaction since, and not begun the next."""
+    """Executes statements on a user's connection. Checks that a transaction is open: the user may have ended it."""
 
     def execute(self, sql: Sql, values: Values) -> Rows:
         _require_transaction(self._db)
@@ -302,7 +302,7 @@ class _JoinedExecutor(UsersExecutor):
 
 
 class _AsyncJoinedExecutor(UsersAsyncExecutor):
-    """The same on an asynchronous one."""
+    """Executes statements on a user's async connection. Checks that a transaction is open: the user may have ended it."""
 
     async def execute(self, sql: Sql, values: Values) -> Rows:
         _require_transaction(self._db)
@@ -311,7 +311,7 @@ class _AsyncJoinedExecutor(UsersAsyncExecutor):
 
 @contextlib.contextmanager
 def _noting_refusal(joined: Callable[[], Joined | None]) -> Generator[None]:
-    """Say in an `Again` which statement was refused, where the connection is not ours."""
+    """Add to an `Again` the statement that was refused, on a user's connection."""
     try:
         yield
     except Again as again:
@@ -326,12 +326,12 @@ def _require_transaction(connection: Sync | Async) -> None:
 
 
 def _is(connection: object, kind: Any) -> bool:
-    """An isinstance that leaves the type of what it looks at alone."""
+    """Call isinstance without narrowing the type of its argument."""
     return isinstance(connection, kind)
 
 
 def _ready(connection: Borrowed, *, fresh: bool) -> bool:
-    """Whether an idle connection can be given to a function; closed if not."""
+    """Whether an idle connection can be given to a function. If not, it is closed."""
     ready = not connection.closed and not connection.wire.stale()
     if ready and fresh and not connection.fresh:
         ready = _reset(connection)
@@ -345,7 +345,7 @@ def _usable(connection: Sync | Async) -> bool:
 
 
 def _reset(connection: Borrowed) -> bool:
-    """Have nothing stay of what a function did to a connection that others will be given after it. False: it is of no more use."""
+    """Reset the session state that a user's function left on a pooled connection. Return False if the connection must be closed."""
     try:
         return connection.reset()
     except psycopg.Error:  # its transaction is committed all the same
@@ -353,7 +353,7 @@ def _reset(connection: Borrowed) -> bool:
 
 
 async def _reset_async(connection: Async) -> bool:
-    """The same on a connection that is awaited."""
+    """Reset the session state of a pooled async connection. Return False if the connection must be closed."""
     try:
         cursor = await connection.execute(RESET)
         while cursor.description is None:
@@ -361,7 +361,7 @@ async def _reset_async(connection: Async) -> bool:
         rows = await cursor.fetchall()
     except psycopg.Error:
         return False
-    except BaseException:  # the caller was cancelled, in the middle of it
+    except BaseException:  # the caller was cancelled in the middle of it
         await connection.close()
         raise
     return not any(left for *_, left in rows)
