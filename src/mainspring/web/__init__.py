@@ -1,4 +1,4 @@
-"""The dashboard: an ASGI app to mount anywhere. Needs the extra `web`."""
+"""The dashboard: an ASGI app to mount in any other. Needs the extra `web`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Authentication. Default: loopback only."""
+"""Authentication of the dashboard. Default: loopback only."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 ROLES = ("viewer", "operator", "admin")
-"""Each may do what those before it may."""
+"""The roles. Each may do everything that the roles before it may."""
 SIGNED_IN = "mainspring_session"
-"""Where a request's scope has the id of its session."""
+"""The key of the session's id in a request's scope."""
 SESSION = "mainspring_session"
 SESSION_SECONDS = 12 * 3600
 _SHORTEST_TOKEN = 16
@@ -44,9 +44,9 @@ _FORWARDED_SUFFIXES = ("client-ip", "clientip")
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A user who is known. A viewer sees everything, an operator may also act, an admin may also delete and end sessions.
+    """An authenticated user. A viewer sees everything, an operator may also act, an admin may also delete and end sessions.
 
-    `logout` is an address of your own that signs the person out; every page links to it.
+    `logout` is an address of your own that signs the user out; every page links to it.
     """
 
     name: str
@@ -60,45 +60,45 @@ class User:
             raise InvalidInput(f"logout is a path or a web address, not {self.logout!r}")
 
     def may(self, role: Role) -> bool:
-        """Whether this person may do what a role may."""
+        """Whether this user may do what a role may."""
         return ROLES.index(self.role) >= ROLES.index(role)
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a request is refused. `ask` is what a browser should ask for: a token, a password, or nothing."""
+    """Why a request is refused. `ask` is what the browser should ask the user for: a token, a password, or nothing."""
 
     status: int
     message: str
     ask: Literal["token", "basic", "nothing"] = "nothing"
     wrong: bool = False
-    """A token or password was given, and is not right."""
+    """Whether a wrong token or password was given."""
     wait: int = 0
-    """Seconds after which another attempt is answered."""
+    """Seconds after which another attempt is checked."""
     instead: Response | None = None
-    """What a browser that asks for a page gets instead of the message, such as a redirect to the place where one signs in."""
+    """The response to a browser that asks for a page, instead of the message, such as a redirect to a sign-in page."""
 
 
 class Auth(Protocol):
-    """Finds out who makes a request."""
+    """Authenticates the user of a request."""
 
     async def __call__(self, request: HTTPConnection, now: int) -> User | Refusal: ...
 
 
 Known: TypeAlias = "User | Response | None"
 Check: TypeAlias = "Callable[[HTTPConnection], Known | Awaitable[Known]]"
-"""A function of the app's own: a user, or None, or a response for a browser that has to sign in first."""
+"""A function of the user's app. It returns a user, or None, or a response for a browser that has to sign in first."""
 
 
 class Ask(Protocol):
-    """Asks the database about sessions."""
+    """Queries the sessions in the database."""
 
     def __call__(self, question: Callable[[Sessions], R], /) -> Awaitable[R]: ...
 
 
 class Loopback:
-    """Every user of this machine. Asked for by a name of this machine, too, so that no page on the web can come in by a name that
-    it has pointed here.
+    """Lets in every user of this machine. The `Host` header must name this machine, too, so that no web page can get in by a
+    DNS name that points here (DNS rebinding).
     """
 
     async def __call__(self, request: HTTPConnection, now: int) -> User | Refusal:
@@ -111,9 +111,9 @@ class Loopback:
 
 
 class Token:
-    """A secret: as `Authorization: Bearer …`, or typed into a form by a person, who gets a session for half a day.
+    """A secret: sent as `Authorization: Bearer …`, or typed into a form by a person, who gets a session for half a day.
 
-    `Token("…")` lets one in as an admin; `Token({"…": User("ada"), "…": User("wall screen", "viewer")})` knows several.
+    `Token("…")` is one admin. `Token({"…": User("ada"), "…": User("wall screen", "viewer")})` has several users.
     """
 
     def __init__(self, tokens: str | Mapping[str, User]) -> None:
@@ -124,7 +124,7 @@ class Token:
             )
 
     def find(self, given: str) -> User | None:
-        """Whom a token belongs to. Takes as long for a wrong one as for a right one."""
+        """Return the user of a token. The comparison takes as long for a wrong token as for a right one."""
         found = None
         for token, user in self._users.items():
             if hmac.compare_digest(token.encode(), given.encode("utf-8", "surrogateescape")):
@@ -132,11 +132,11 @@ class Token:
         return found
 
     def mark(self, given: str) -> str:
-        """What a session says of the token that began it: a session ends with its token, and does not betray it."""
+        """Return the hash of a token that is stored with its session: the session ends with the token and does not reveal it."""
         return next(mark for mark, token in self._marks.items() if token == given)
 
     def of_mark(self, mark: str) -> User | None:
-        """Whom the token behind a mark belongs to; None: it is not known any more."""
+        """Return the user of the token with this hash; None if the token is no longer known."""
         token = self._marks.get(mark)
         return None if token is None else self._users[token]
 
@@ -149,7 +149,7 @@ class Token:
 
 
 class SignedIn:
-    """Every holder of a token, or of a session that began with one."""
+    """Lets in every holder of a token, or of a session that began with a token."""
 
     def __init__(self, tokens: Token, sessions: Ask) -> None:
         self.tokens = tokens
@@ -172,20 +172,20 @@ class SignedIn:
         return user
 
     async def begin(self, token: str, user: User, address: str | None) -> str:
-        """A session for a user who has given a right token: what the cookie says."""
+        """Begin a session for a user who gave a valid token. Return the value of the cookie."""
         mark = self.tokens.mark(token)
         return await self._ask(
             lambda sessions: sessions.begin(user.name, mark, address=address, seconds=SESSION_SECONDS)
         )
 
     async def end(self, request: HTTPConnection) -> None:
-        """End the session of a request: the cookie is worth nothing from now on, wherever it is."""
+        """End the session of a request: its cookie is invalid from now on."""
         if SIGNED_IN in request.scope:
             await self._ask(lambda sessions: sessions.end([request.scope[SIGNED_IN]]))
 
 
 class Basic:
-    """A name and a password, asked for by the browser: `Basic("ada", "…")`, or `Basic({"ada": "…"}, role="viewer")`."""
+    """A user name and a password, asked for by the browser: `Basic("ada", "…")`, or `Basic({"ada": "…"}, role="viewer")`."""
 
     def __init__(self, names: str | Mapping[str, str], password: str | None = None, *, role: Role = "admin") -> None:
         if isinstance(names, str):
@@ -210,7 +210,7 @@ class Basic:
 
 
 class Asked:
-    """The user's own function."""
+    """Authentication by the user's own function."""
 
     def __init__(self, check: Check) -> None:
         self._check = check
@@ -225,7 +225,7 @@ class Asked:
 
 
 def auth_of(given: str | Token | Basic | Check | None, sessions: Ask) -> Auth:
-    """What a user gave as `auth=`."""
+    """Return the authentication for the argument `auth=`."""
     if given is None:
         return Loopback()
     if isinstance(given, str):
@@ -240,7 +240,7 @@ def auth_of(given: str | Token | Basic | Check | None, sessions: Ask) -> Auth:
 
 
 def _is_here(host: str | None) -> bool:
-    if host is None:  # a socket in the file system
+    if host is None:  # a Unix domain socket
         return True
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -249,9 +249,9 @@ def _is_here(host: str | None) -> bool:
 
 
 def _names_here(request: HTTPConnection) -> bool:
-    """Whether the `Host` header, as it was sent, is a name of this machine.
+    """Whether the `Host` header, as sent, is a name of this machine.
 
-    Starlette's `request.url` falls back to the server's own address for a header that it cannot parse, so it proves nothing.
+    Starlette's `request.url` falls back to the server's own address for a header that it cannot parse, so it cannot be used.
     """
     given = [value for name, value in request.scope["headers"] if name.lower() == b"host"]
     found = _HOST.fullmatch(given[0].decode("latin-1").lower()) if len(given) == 1 else None
@@ -262,9 +262,9 @@ def _names_here(request: HTTPConnection) -> bool:
 
 
 def forwarded_by(request: HTTPConnection) -> str | None:
-    """What shows that a proxy has passed a request on: the name of a header, or a version of HTTP that no browser speaks."""
+    """Return the sign that a proxy forwarded a request: the name of a header, or a version of HTTP that no browser uses."""
     for name in request.headers:
         if name in _FORWARDED or name.startswith(_FORWARDED_PREFIXES) or name.endswith(_FORWARDED_SUFFIXES):
             return f"the header {name}"
-    # nginx speaks HTTP/1.0 to what is behind it, and adds no header, unless its configuration says otherwise.
+    # nginx uses HTTP/1.0 for its upstreams, and adds no header, unless its configuration says otherwise.
     return "HTTP/1.0" if request.scope.get("http_version") == "1.0" else None

@@ -1,4 +1,4 @@
-"""Operations for the pages of a dashboard, each on a thread, because they block."""
+"""Calls operations for the pages of a dashboard on threads, because they block."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Backend:
         self._leaving = threading.Lock()
 
     async def call(self, question: Callable[[Scene], R]) -> R:
-        """Call something that blocks. The first call connects to the database.
+        """Call `work`, which blocks. The first call connects to the database.
 
-        A file that was replaced is opened again, unless this process is a worker, which owns runs of the old file.
+        A database file that was replaced is opened again, unless this process is a worker, which owns runs of the old file.
         """
         connection = await self.runtime.connected()
         try:
@@ -59,7 +59,7 @@ class Backend:
                 self.runtime.disconnect()
 
     def own_figures(self) -> list[Family]:
-        """Figures of this process: how many writes its commits have taken together."""
+        """Return figures of this process: how many writes its commits have batched."""
         batches = Family("mainspring_commit_batches", "counter", "Commits that this process has made.")
         writes = Family("mainspring_commit_writes", "counter", "Writes that these commits have taken together.")
         if self._committer is not None:

@@ -1,4 +1,4 @@
-"""Charts as SVG, made here. Colours come from the style sheet, by class; geometry is in attributes, so no style is inline."""
+"""Charts as SVG. Colours come from the style sheet, by class. Geometry is in attributes, so that no style is inline."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _CELL = 13
 
 
 Link: TypeAlias = "Callable[[Bar], str]"
-"""The address of the runs that a column stands for."""
+"""The address of the runs that a column represents."""
 
 
 def ended(bars: Sequence[Bar], link: Link) -> Markup:
-    """Runs that ended, as stacked columns."""
+    """Draw ended runs as stacked columns."""
     most = max([bar.succeeded + bar.failed + bar.cancelled for bar in bars] or [0])
     step = count_step(most)
     shapes: list[Markup] = []
@@ -45,7 +45,7 @@ def ended(bars: Sequence[Bar], link: Link) -> Markup:
 
 
 def line(bars: Sequence[Bar], field: str, title: str, link: Link) -> Markup:
-    """An average per column, as columns: a stretch without runs has none."""
+    """Draw an average per column, as columns. A column without runs has none."""
     values: list[float | None] = [getattr(bar, field) for bar in bars]
     most = max([value for value in values if value is not None] or [0.0])
     step = time_step(most, 2) if most else 1.0
@@ -59,7 +59,7 @@ def line(bars: Sequence[Bar], field: str, title: str, link: Link) -> Markup:
 
 
 def _chart(bars: Sequence[Bar], shapes: list[Markup], title: str, heights: list[str]) -> Markup:
-    """Columns between an axis of heights, the top and the middle of it, and one of times."""
+    """Draw columns, with the maximum and the middle on the vertical axis and times on the horizontal one."""
     if not heights:
         return Markup('<p class="chart-empty">nothing yet</p>')
     span = (bars[-1].start - bars[0].start) * len(bars) / max(1, len(bars) - 1)
@@ -82,7 +82,7 @@ def _level(width: int, y: int) -> Markup:
 
 
 def month(days: Sequence[Day]) -> Markup:
-    """Thirty days of a schedule, one column each, coloured by the worst that happened."""
+    """Draw thirty days of a schedule, one column each, coloured by the worst outcome."""
     shapes = [_day(number * 10, 0, 'width="8" height="24"', day) for number, day in enumerate(days)]
     return Markup(
         '<figure class="month"><svg viewBox="0 0 {} 24" role="img" aria-label="{}">{}</svg>'
@@ -91,7 +91,7 @@ def month(days: Sequence[Day]) -> Markup:
 
 
 def year(days: Sequence[Day], today: datetime) -> Markup:
-    """A year of a schedule, a column for each week and a row for each day of it. The clocks' changes are marked."""
+    """Draw a year of a schedule: a column for each week, a row for each weekday. Clock changes are marked."""
     shapes: list[Markup] = []
     here = today.date()
     for number, day in enumerate(days):
@@ -114,14 +114,14 @@ def year(days: Sequence[Day], today: datetime) -> Markup:
 
 
 def _day(x: int, y: int, size: str, day: Day, mark: str = "") -> Markup:
-    """The cell of a day. Pages have hundreds of them: only what needs it is escaped."""
+    """Draw the cell of a day. Pages have hundreds of them, so only text that needs it is escaped."""
     return Markup(  # noqa: S704
         f'<rect x="{x}" y="{y}" {size} rx="2" class="{day_class(day)}{mark}"><title>{escape(day_words(day))}</title></rect>'
     )
 
 
 def day_class(day: Day) -> str:
-    """The colour of a day."""
+    """Return the CSS class of a day."""
     for name in _WORST:
         if day.outcomes.get(name):
             return f"o-{name}"
@@ -153,7 +153,7 @@ def _rect(x: float, y: float, width: float, height: float, name: str) -> Markup:
 
 
 def _hover(number: int, text: str, address: str | None) -> Markup:
-    """The words of a column, and the way to its runs. There are too many columns to be stepped through by keys: the legend has links."""
+    """Draw the tooltip of a column and the link to its runs. The link takes no keyboard focus: the legend has links for keys."""
     shape = Markup('<rect x="{}" y="0" width="10" height="100" class="hover"><title>{}</title></rect>').format(
         number * 10, text
     )
@@ -163,7 +163,7 @@ def _hover(number: int, text: str, address: str | None) -> Markup:
 
 
 def axis(marks: Sequence[tuple[float, timedelta]]) -> Markup:
-    """The times along a waterfall. Without a view box, places in percent do not stretch what is written."""
+    """Draw the times along a waterfall. Without a view box, positions in percent do not stretch the text."""
     return Markup('<svg class="marks">{}</svg>').format(
         Markup("").join(
             Markup('<text x="{:.2f}%" y="12" class="axis">{}</text>').format(percent, duration(since))
@@ -174,17 +174,17 @@ def axis(marks: Sequence[tuple[float, timedelta]]) -> Markup:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A stretch of a line."""
+    """A span of time on a line."""
 
     start: datetime
     end: datetime
     look: str
-    """Its colour: step, wait, child, transaction, queue, failed, pause or live."""
+    """The colour of the span: step, wait, child, transaction, queue, failed, pause or live."""
     words: str = ""
 
 
 def spans(parts: Sequence[Part], low: datetime, high: datetime, marks: Sequence[tuple[float, timedelta]]) -> Markup:
-    """Stretches of time on a line from `low` to `high`, to scale; one too short to be seen is drawn as a mark."""
+    """Draw spans of time on a line from `low` to `high`, to scale. A span too short to be seen is drawn as a mark."""
     whole = max(high - low, timedelta(microseconds=1))
     shapes = [Markup('<path d="M{:.1f} 0V10" class="level"/>').format(10 * percent) for percent, _ in marks]
     for part in parts:
@@ -205,12 +205,12 @@ _DAY = 86_400
 
 
 def count_step(most: float, marks: int = 2) -> int:
-    """The smallest of 1, 2, 5, 10, 20 … of which so many reach a number."""
+    """Return the smallest of 1, 2, 5, 10, 20 … that reaches `most` in `marks` steps."""
     return max(1, round(_decimal(most / marks)))
 
 
 def time_step(seconds: float, marks: int) -> float:
-    """The smallest round length of time of which so many reach a length: milliseconds by tens, then as clocks are divided."""
+    """Return the smallest round duration that reaches `seconds` in `marks` steps: decimal below a second, then clock units."""
     wanted = seconds / marks
     if wanted <= 1:
         return _decimal(wanted)
@@ -218,7 +218,7 @@ def time_step(seconds: float, marks: int) -> float:
 
 
 def _decimal(wanted: float) -> float:
-    """1, 2 or 5 times a power of ten, at least as large."""
+    """Return the smallest number that is 1, 2 or 5 times a power of ten and at least `wanted`."""
     power = 1e-6
     while True:
         for digit in (1, 2, 5):

@@ -1,4 +1,4 @@
-"""Numbers, times and names as people read them."""
+"""Numbers, times and names for people to read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _STEPS = ((86_400 * 365, "y"), (86_400 * 30, "mo"), (86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 WHERE_REPLAY_AGREES = "MAINSPRING_CONTINUE_ON=compatible mainspring worker MODULE:APP"
-"""Lets stranded runs go on if what they have recorded is what the code asks for."""
+"""The command of a worker that continues stranded runs if the code agrees with their record."""
 _PER = {1.0: "second", 60.0: "minute", 3_600.0: "hour", 86_400.0: "day"}
 OUTCOMES = {
     "fired": "started",
@@ -36,16 +36,16 @@ OUTCOMES = {
 
 
 def count(number: int, most: int | None = None) -> str:
-    """A number with its thousands apart; one that stopped counting says so."""
+    """Format a number with thousands separators. A count that stopped at its limit ends in a plus sign."""
     return f"{number:,}+" if most is not None and number >= most else f"{number:,}"
 
 
 NONE = "\N{EN DASH}"
-"""Stands where there is nothing."""
+"""The placeholder for a missing value."""
 
 
 def duration(seconds: float | timedelta | None) -> str:
-    """A length of time in at most two units."""
+    """Format a duration in at most two units."""
     if seconds is None:
         return NONE
     length = seconds.total_seconds() if isinstance(seconds, timedelta) else seconds
@@ -72,27 +72,27 @@ def _short(length: float) -> str:
 
 
 def ago(when: datetime, now: datetime) -> str:
-    """How far a time is from now, in one unit."""
+    """Format the distance of a time from now, in one unit."""
     length = (now - when).total_seconds()
     if abs(length) < 1:
         return "now"
     for size, name in _STEPS:
         if abs(length) >= size:
-            # What is all but 30 days away is not 29. Pages say the same (mainspring.js).
+            # Just under 30 days is shown as 30, not 29. The page's script (mainspring.js) does the same.
             return f"{int(length / size)} {name} ago" if length > 0 else f"in {int(-length / size + 0.05)} {name}"
     return "now"
 
 
 def moment(when: datetime, zone: str | None = None) -> str:
-    """A time in full, in its own zone or in a named one."""
+    """Format a time in full, in its own zone or in a named one."""
     if zone is not None:
-        with suppress(ValueError, KeyError, OSError):  # a zone that a schedule carries itself may be unknown here
+        with suppress(ValueError, KeyError, OSError):  # a time zone that a schedule brings along may be unknown here
             when = when.astimezone(ZoneInfo(zone))
     return f"{when:%Y-%m-%d %H:%M:%S} {when.tzname() or 'UTC'}"
 
 
 def known_zone(name: str) -> str:
-    """The zone of times in a form: that of a schedule, or UTC where the schedule carries a zone that is unknown here."""
+    """Return the time zone for a form: that of the schedule, or UTC if the schedule's zone is unknown here."""
     try:
         return ZoneInfo(name).key
     except (ValueError, KeyError, OSError):
@@ -100,18 +100,18 @@ def known_zone(name: str) -> str:
 
 
 def exactly(when: datetime) -> str:
-    """A time in UTC with its milliseconds: operations follow each other faster than a second."""
+    """Format a time in UTC with milliseconds: operations may be less than a second apart."""
     utc = when.astimezone(UTC)
     return f"{utc:%Y-%m-%d %H:%M:%S}.{utc.microsecond // 1_000:03} UTC"
 
 
 def in_form(text: str | None) -> str:
-    """A time of the address, however it was written, as a field of a form takes it: in UTC, without saying so."""
+    """Format a time from the address for a form field: in UTC, without an offset."""
     return f"{parse_instant(text, zone=UTC).astimezone(UTC):%Y-%m-%dT%H:%M:%S}" if text else ""
 
 
 def time_tag(when: datetime | None, now: datetime, *, coming: bool = False) -> Markup | str:
-    """A time as a distance, with the time in full behind it. The page's script keeps the distance right."""
+    """Format a time as its distance from now, with the full time as a tooltip. The page's script updates the distance."""
     if when is None:
         return NONE
     utc = when.astimezone(UTC)
@@ -125,7 +125,7 @@ def outcome(name: str) -> str:
 
 
 def rate(text: str | None) -> str:
-    """A limit of starts: `30/60s` is 30 per minute."""
+    """Format a rate limit: `30/60s` becomes "30 per minute"."""
     if text is None:
         return ""
     limit, _, per = text.partition("/")
@@ -134,7 +134,7 @@ def rate(text: str | None) -> str:
 
 
 def limits(found: Limits) -> str:
-    """What a queue lets through, beside how many at once."""
+    """Format the limits of a queue other than its concurrency."""
     parts = [
         rate(found.rate),
         _each(found.worker_concurrency, "per worker"),

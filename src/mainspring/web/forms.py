@@ -1,4 +1,4 @@
-"""Fields of forms, made from the JSON schema of what a function or a topic takes."""
+"""Form fields, made from the JSON schema of a function's arguments or of a topic's values."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ _SHORT = 60
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field. `name` is that of the form: its target, how its text is read, and the part of the value that it is."""
+    """One form field. `name` holds the target, the way its text is parsed, and the part of the value."""
 
     name: str
     label: str
     look: str
-    """text, number, choice or json."""
+    """`text`, `number`, `choice` or `json`."""
     value: str
     required: bool
     choices: list[tuple[str, str]]
-    """What can be chosen: the value as JSON, and how it is shown."""
+    """The choices: the value as JSON, and its label."""
     hint: str
 
 
 def fields_of(schema: dict[str, Any] | None, target: str, given: Any = None) -> list[Field]:
-    """The fields for a value. An object has one for each of its properties; any other value has a single one."""
+    """Return the fields for a value: one for each property of an object, a single one for any other value."""
     if schema and schema.get("type") == "object" and "properties" in schema:
         needed = schema.get("required", ())
         there = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
@@ -59,7 +59,7 @@ def _field(target: str, name: str, schema: dict[str, Any], value: Any, *, requir
 
 
 def _without_null(schema: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    """What a value is if it is not null, and whether it may be."""
+    """Return the schema of a value without null, and whether the value may be null."""
     parts = schema.get("anyOf")
     if not parts:
         return schema, schema.get("type") == "null"

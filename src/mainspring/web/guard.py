@@ -1,4 +1,4 @@
-"""What stands before every page: who asks, whether they may, and what a browser has to forbid."""
+"""The guard before every page: authentication, permissions, and security headers."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ HEADERS = {
 }
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 USER = "mainspring_user"
-"""Where a request's scope has its user; `user` may be there already, of the app around the dashboard."""
+"""The key of the user in a request's scope. The key `user` may belong to the app around the dashboard."""
 OPEN = ("/static/", "/healthz", "/readyz", "/login")
-"""Pages without authentication: they show nothing about runs."""
+"""Paths without authentication: they show nothing about runs."""
 
 
 class Guard:
-    """Lets a request through to the pages, with its user, or answers it."""
+    """Passes a request to the pages with its user, or answers it with a refusal."""
 
     def __init__(
         self,
@@ -101,20 +101,20 @@ class Guard:
             return refusal
         try:
             found = await self._auth(request, now)
-        except MainspringError as error:  # the database knows the sessions
+        except MainspringError as error:  # sessions are in the database
             return Refusal(503, str(error))
         if isinstance(found, Refusal) and found.wrong:
             self.failed(request)
         return found
 
     def too_many(self, request: Request) -> Refusal | None:
-        """Why an attempt to sign in is not even looked at."""
+        """Return the refusal of a sign-in attempt that is not checked because there were too many wrong ones."""
         wait = self.throttle.wait(address_of(request), self._clock.now())
         message = f"too many wrong tokens or passwords came from your address; the next one is looked at in {wait} s"
         return Refusal(429, message, wait=wait) if wait else None
 
     def failed(self, request: Request) -> None:
-        """Count and log a wrong attempt to sign in."""
+        """Count and log a failed sign-in attempt."""
         address, now = address_of(request), self._clock.now()
         self.throttle.failed(address, now)
         wait = self.throttle.wait(address, now)
@@ -127,7 +127,7 @@ def may_act(user: User, *, read_only: bool) -> bool:
 
 
 def _foreign(request: Request) -> str | None:
-    """Why a request that changes something seems to come from another site's page. Browsers say where it comes from."""
+    """Return why a request that changes something seems to come from another site's page, by the headers that browsers send."""
     site = request.headers.get("sec-fetch-site")
     if site is not None:
         return None if site in {"same-origin", "none"} else f"a page from elsewhere ({site}) cannot act here"

@@ -1,4 +1,4 @@
-"""Pages that are open learn that something has changed, by server-sent events."""
+"""Notifies open pages of changes, by server-sent events."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ if TYPE_CHECKING:
     from mainspring.web.backend import Backend
 
 Look: TypeAlias = "Callable[[], Awaitable[object]]"
-"""Finds what a page shows."""
+"""Queries the content of a page."""
 SHORTEST_PAUSE = 0.5
 COST = 500
-"""A look that took so long is followed by a pause so many times as long. A page that changes all the time is fetched after each look, which
-takes no more than four times as long as the look: together that is at most one percent of a core.
+"""The pause after a query is the query's duration times this. A page that changes all the time is fetched after each query,
+which takes no more than four times as long as the query: together that is at most one percent of a core.
 """
 LONGEST_PAUSE = 5.0
-"""On a busy machine a look takes long; a page that is called live is still not older than this."""
+"""Longest pause in seconds. On a busy machine queries take long, and a live page must still be no older than this."""
 LIFE = 30.0
-"""Seconds after which the browser has to ask again, so that a server that wants to stop need not wait for it for long."""
+"""Seconds after which a stream ends and the browser connects again, so that a server that is stopping need not wait long."""
 
 
 class Streams:
-    """The streams that are open."""
+    """The open event streams."""
 
     def __init__(self) -> None:
         self._ends: set[asyncio.Event] = set()
         self._stopped = False
 
     def stop(self) -> None:
-        """End all of them now, and each new one after its first answer: the server is about to stop."""
+        """End all streams now, and each new one after its first event: the server is about to stop."""
         self._stopped = True
         for end in self._ends:
             end.set()
 
     def open(self, backend: Backend, looks: Mapping[str, Look]) -> StreamingResponse:
-        """Answers `changed` whenever what the look of a page finds has changed, and `trouble` while it finds nothing."""
+        """Open a stream that sends `changed` when the content of a page has changed, and `trouble` while its query fails."""
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         return StreamingResponse(self._events(backend, looks), media_type="text/event-stream", headers=headers)
 
@@ -84,7 +84,7 @@ async def _events(backend: Backend, looks: Mapping[str, Look], end: asyncio.Even
 
 
 async def _seen(look: Look) -> str:
-    """What is there, in short. That a run is not there, or no longer, is something that a page can show, and no trouble."""
+    """Return the digest of a page's content. A run that does not exist, or no longer, is content of its own, not a failure."""
     try:
         return digest(await look())
     except NotFound:
@@ -92,7 +92,7 @@ async def _seen(look: Look) -> str:
 
 
 def digest(found: object) -> str:
-    """What a page shows, in short. A page carries it, so that a change between the page and its stream is not lost."""
+    """Return a short hash of a page's content. The page carries it, so that a change before its stream opens is not lost."""
     return hashlib.sha256(msgspec.json.encode(found)).hexdigest()[:12]
 
 

@@ -1,4 +1,4 @@
-"""The description of the JSON API, made from the views and actions themselves."""
+"""The OpenAPI description of the JSON API, generated from the views and actions."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _TEMPLATE = "#/components/schemas/{name}"
 
 
 class Problem(msgspec.Struct):
-    """What went wrong, in a sentence."""
+    """The error, in one sentence."""
 
     error: str
 
 
 def describe(views: Sequence[View], actions: Sequence[Action], *, base: str, version: str) -> dict[str, Any]:
-    """An OpenAPI 3.1 document."""
+    """Return an OpenAPI 3.1 document."""
     kinds = [
         *[view.query for view in views],
         *[view.answer for view in views],

@@ -1,4 +1,4 @@
-"""What a user does not want to be shown: every value of theirs passes through here on its way out."""
+"""Redaction: every value of a user passes through here before it is shown."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ What: TypeAlias = Literal[
 S = TypeVar("S", "ScheduleInfo", ScheduleDescription)
 log = logging.getLogger("mainspring.web")
 _OURS = frozenset({"recovery exhausted"})
-"""Reasons that the pages go by. They have nothing of the user's in them."""
+"""Reasons that the pages depend on. They contain nothing of the user's."""
 
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What a value is: the input, output … of a run of `workflow`; `id` is the run's or the schedule's.
+    """The place of a value: the input, output … of a run of `workflow`. `id` is the run's or the schedule's.
 
-    `error` is an exception as a dict, or what it says as a text. `reason` is why a run or tick is as it is, `note` a schedule's,
-    `name` that of a step, topic, event or stream, `action` what an operator did: the rest of a request, or what came of it.
+    `error` is an exception as a dict, or its message. `reason` is the reason of a run's or tick's state, `note` a schedule's, `name` that of a step, topic, event or stream, `action` an operator's action: the rest of the request, or its
+    result.
     """
 
     what: What
@@ -61,11 +61,11 @@ class About:
 
 
 Redact: TypeAlias = "Callable[[Any, About], Any]"
-"""A function of the user's own: what to show instead of a value."""
+"""A function of the user's that returns what to show instead of a value."""
 
 
 class Redactor:
-    """Applies a user's function to everything of theirs in what an operation answered."""
+    """Applies a user's function to all of the user's values in the result of an operation."""
 
     def __init__(self, redact: Redact | None) -> None:
         self._redact = redact
@@ -193,11 +193,11 @@ class Redactor:
         )
 
     def partition(self, name: str) -> str:
-        """The name of a partition of a queue, whose runs may be of any workflow."""
+        """Redact the name of a queue's partition, whose runs may be of any workflow."""
         return name if self._redact is None else _Of(self, "", "").text(name, "partition")
 
     def deed(self, deed: AuditEntry) -> AuditEntry:
-        """What an operator did: requests carry values, and so do the words of what went wrong."""
+        """Redact an operator's action: requests contain values, and so do error messages."""
         if self._redact is None:
             return deed
         of = _Of(self, "", deed.subject[0] if deed.subject else "")
@@ -209,7 +209,7 @@ class Redactor:
         )
 
     def may_filter(self, attributes: dict[str, Any], workflow: str) -> bool:
-        """Whether runs may be looked for by attributes: a filter by what is hidden would tell what it is."""
+        """Whether runs may be filtered by attributes: a filter by hidden attributes would reveal them."""
         return self._redact is None or self.shown(attributes, About("attributes", workflow, "")) == attributes
 
     @property
@@ -217,7 +217,7 @@ class Redactor:
         return self._redact is not None
 
     def shown(self, value: Any, about: About) -> Any:
-        """What is shown instead of a value. Whatever the function gives can be shown; if it raises, nothing is."""
+        """Return what is shown instead of a value: the value that the function returns, or a placeholder if it raises."""
         if value is None or self._redact is None:
             return value
         try:
@@ -233,7 +233,7 @@ class Redactor:
 
 
 class _Of:
-    """The values of one run or schedule."""
+    """Redacts the values of one run or schedule."""
 
     def __init__(self, redactor: Redactor, workflow: str, owner: str) -> None:
         self._redactor = redactor
@@ -244,18 +244,18 @@ class _Of:
         return self._redactor.shown(value, About(what, self._workflow, self._owner))
 
     def text(self, value: Any, what: What) -> Any:
-        """A text instead of a text, or None."""
+        """Redact a text. The result is a text or None."""
         if not value:
             return value
         found = self.value(value, what)
         return found if found is None or isinstance(found, str) else msgspec.json.encode(found).decode()
 
     def reason(self, value: str | None, *, failed: bool) -> Any:
-        """Why something is as it is. That of a failure is what the exception says."""
+        """Redact a reason. The reason of a failure is the exception's message."""
         return value if value in _OURS else self.text(value, "error" if failed else "reason")
 
     def error(self, value: dict[str, Any] | None) -> dict[str, Any] | None:
-        """An exception instead of an exception: pages and programs expect its fields."""
+        """Redact an exception. The result has an exception's fields, which pages and programs expect."""
         if value is None:
             return None
         found = self.value(value, "error")

@@ -1,4 +1,4 @@
-"""Pages from templates. Everything is escaped; what a template may use beyond its answer is listed here."""
+"""Renders pages from templates. Everything is escaped. The helpers that templates may use are defined here."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 NOTICE = "mainspring_notice"
 _PAGES_BESIDE = frozenset({"/runs/count", "/runs/timeline", "/schedules/preview", "/schedules/backfill-preview"})
-"""Pages whose addresses could be those of a run or schedule."""
+"""Paths of pages that could also be those of a run or schedule."""
 _PAGING = frozenset({"after", "limit"})
 CSRF = "mainspring_csrf"
 LONGEST_VALUE = 20_000
@@ -39,13 +39,13 @@ _SECRET_BYTES = 16
 
 
 def base_of(request: Request) -> str:
-    """Where the dashboard is, as the browser sees it."""
+    """Return the base path of the dashboard, as the browser sees it."""
     scope = request.scope
     return str(scope.get("mainspring_base") or scope.get("root_path", "")).rstrip("/")
 
 
 class Renderer:
-    """Makes pages."""
+    """Renders pages."""
 
     def __init__(self, clock: Clock, *, name: str, read_only: bool) -> None:
         self._clock = clock
@@ -84,15 +84,15 @@ class Renderer:
             return f"{base}{path}{'?' + urlencode(pairs) if pairs else ''}"
 
         def link(kind: str, item: str) -> str:
-            """The page of a run or schedule. An id of dots, which browsers take for a way up, or one that is the name of another page
-            is not put into the path.
+            """Return the address of a run's or schedule's page. An id of dots, which browsers resolve as a parent path, or one
+            that is also the name of a page goes into the query.
             """
             if any(part in {".", ".."} for part in item.split("/")) or f"/{kind}/{item}" in _PAGES_BESIDE:
                 return url(f"/{kind}/", **{"name" if kind in {"queues", "workflows"} else "id": item})
             return f"{base}/{kind}/{quote(item, safe='/')}"
 
         def same(**changed: Any) -> str:
-            """This page with some parameters changed; None leaves one out."""
+            """Return the address of this page with some parameters changed; None removes one."""
             there = [
                 (name, value) for name, value in request.query_params.multi_items() if name not in changed and value
             ]
@@ -103,11 +103,11 @@ class Renderer:
             return formatting.time_tag(when, now)
 
         def due(when: datetime) -> str:
-            """A time to come; one that has come a moment ago is now."""
+            """Format a future time. A time that has just passed is shown as now."""
             return formatting.time_tag(when, now, coming=True)
 
         def ago(minutes: int) -> str:
-            """The time so many minutes ago, as a query has it."""
+            """Return the time a number of minutes ago, as a query parameter."""
             return stamp(now - timedelta(minutes=minutes))
 
         response = HTMLResponse(
@@ -145,18 +145,18 @@ class Renderer:
 
 
 def _ended_within(url: Callable[..., str], bars: Sequence[Bar]) -> Callable[[Bar], str]:
-    """The way from a column of a chart to the runs that ended in it."""
+    """Return the address of the runs that ended within a column of a chart."""
     width = bars[1].start - bars[0].start
     return lambda bar: url("/runs", completed_after=stamp(bar.start), completed_before=stamp(bar.start + width))
 
 
 def stamp(when: datetime) -> str:
-    """A time as a query has it."""
+    """Format a time as a query parameter."""
     return f"{when.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _matching(request: Request) -> str:
-    """The filters of a page of runs, as its address has them; none, if there are none."""
+    """Return the filters in the address of a page of runs; empty if there are none."""
     pairs = [(name, value) for name, value in request.query_params.multi_items() if value and name not in _PAGING]
     return urlencode(pairs)
 
@@ -168,12 +168,12 @@ def _path(request: Request) -> str:
 
 
 def here(request: Request) -> str:
-    """The address of a page within the dashboard, with its query."""
+    """Return the address of a page within the dashboard, with its query."""
     return f"{_path(request)}{'?' + request.url.query if request.url.query else ''}"
 
 
 def read_notice(text: str | None) -> dict[str, str] | None:
-    """The notice that the last page left. Other programs on this machine can set cookies, too: anything else is ignored."""
+    """Return the notice that the last page left in a cookie. Any other content is ignored: other programs here can set cookies."""
     try:
         found = msgspec.json.decode(text or "null", type=dict[str, str] | None)
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
@@ -184,13 +184,13 @@ def read_notice(text: str | None) -> dict[str, str] | None:
 
 
 def clean(request: Request) -> str:
-    """The address of a page without parameters that say nothing. A form sends all of its fields, a bookmark needs only some."""
+    """Return the address of a page without empty parameters. A form sends all of its fields, a bookmark needs only some."""
     given = [(name, value) for name, value in request.query_params.multi_items() if value]
     return f"{_path(request)}{'?' + urlencode(given) if given else ''}"
 
 
 def note(response: HTMLResponse | Any, request: Request, kind: str, message: str, run: str | None = None) -> None:
-    """Have the next page say something, with a link to the run that it is about."""
+    """Leave a notice for the next page, with a link to the run that it is about."""
     notice = {"kind": kind, "message": message[:1_500], "run": run or ""}
     _set(response, request, NOTICE, json.dumps(notice), 60)
 
@@ -210,7 +210,7 @@ def _set(
 
 
 def set_session(response: Any, request: Request, name: str, value: str, seconds: int) -> None:
-    """A cookie that comes along when a link to here is followed; what changes things needs more than that."""
+    """Set the session cookie. It is also sent when a link to here is followed, so actions check more than the cookie."""
     _set(response, request, name, value, seconds, samesite="lax")
 
 
@@ -221,12 +221,12 @@ def new_secret() -> str:
 
 
 def sparse(value: dict[str, Any]) -> dict[str, Any]:
-    """What a person wants to see of many options: those that say something."""
+    """Return the options that differ from their empty values, for people to read."""
     return {name: each for name, each in value.items() if each not in (None, "", {}, False, 0)}
 
 
 def pretty(value: Any) -> str:
-    """A value as JSON that a person can read, the beginning of it if it is long."""
+    """Format a value as indented JSON, cut if it is long."""
     text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
     if len(text) > LONGEST_VALUE:
         return f"{text[:LONGEST_VALUE]}\n… {len(text) - LONGEST_VALUE:,} more characters: see JSON, below"
@@ -241,7 +241,7 @@ def _listed(value: Any) -> list[Any]:
 
 @cache
 def asset_version() -> str:
-    """A part of the addresses of scripts and styles that changes with their contents, so that browsers may keep them."""
+    """Return a hash of scripts and styles for their addresses, so that browsers may cache them."""
     digest = hashlib.sha256()
     for entry in sorted(files("mainspring.web").joinpath("static").iterdir(), key=lambda entry: entry.name):
         digest.update(entry.read_bytes())

@@ -1,4 +1,4 @@
-"""From what a browser or a program sends to what views and actions take."""
+"""Decodes requests of browsers and programs into the arguments of views and actions."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _ZERO = "text has a zero character in it, which no id, name or reason has"
 
 
 def read_pairs(kind: type[S], pairs: Iterable[tuple[str, str]]) -> S:
-    """An object from the pairs of a query or a form. What was left empty was not given; other names are ignored.
+    """Decode an object from the pairs of a query or a form. An empty value counts as not given; unknown names are ignored.
 
-    Times without an offset are of the zone that a field `zone` names, else UTC.
+    Times without an offset are in the zone that a field `zone` names, else UTC.
     """
     lists, moments = _fields_of(kind, list), _fields_of(kind, datetime)
     pairs = list(pairs)
@@ -50,10 +50,10 @@ def read_pairs(kind: type[S], pairs: Iterable[tuple[str, str]]) -> S:
 
 
 def composed(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """Values that a form has taken apart: fields called `input:text:order` and `input:json:total` are the parts of `input`.
+    """Compose values that a form has split: fields called `input:text:order` and `input:json:total` are the parts of `input`.
 
-    A part without a name is the value itself, and `input:object:` says that there may be no parts. What was left empty was not given,
-    or is null where the field says so: `input:text?:order`.
+    A part without a name is the value itself, and `input:object:` marks an object that may have no parts. An empty field counts
+    as not given, or as null where its name says so: `input:text?:order`.
     """
     values: dict[str, Any] = {}
     for field, given in pairs:
@@ -75,7 +75,7 @@ def composed(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
 
 
 async def read_json(kind: type[S], request: Request) -> S:
-    """An object from a JSON body."""
+    """Decode an object from a JSON body."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise InvalidInput("send JSON, with content-type: application/json")
     raw = await body(request)
@@ -94,7 +94,7 @@ async def read_json(kind: type[S], request: Request) -> S:
 
 
 def read_value(text: str, what: str) -> Any:
-    """A value that was typed as JSON."""
+    """Decode a value that was typed as JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -102,7 +102,7 @@ def read_value(text: str, what: str) -> Any:
 
 
 async def read_form(request: Request) -> list[tuple[str, str]]:
-    """The pairs of a form."""
+    """Read the pairs of a form."""
     try:
         return parse_qsl((await body(request)).decode(), keep_blank_values=True, max_num_fields=2_000)
     except ValueError as error:
@@ -110,7 +110,7 @@ async def read_form(request: Request) -> list[tuple[str, str]]:
 
 
 async def body(request: Request) -> bytes:
-    """The body, up to a limit."""
+    """Read the body, up to a limit."""
     found = bytearray()
     async for chunk in request.stream():
         found += chunk
@@ -127,7 +127,7 @@ def _convert(values: Any, kind: type[S], *, strict: bool) -> S:
 
 
 def _sentence(problem: str) -> str:
-    """What msgspec says of a value, in the words of the other messages."""
+    """Rewrite a message of msgspec in the style of the other messages."""
     if missing := _MISSING.fullmatch(problem):
         return f"{missing['name']} is missing"
     found = _PROBLEM.fullmatch(problem)
@@ -139,7 +139,7 @@ def _sentence(problem: str) -> str:
 
 @functools.cache
 def _fields_of(kind: type[msgspec.Struct], wanted: type) -> frozenset[str]:
-    """The names of the fields that are, or may be, of a type."""
+    """Return the names of the fields of `kind` whose type is, or may be, `wanted`."""
     found: set[str] = set()
     for name, hint in get_type_hints(kind).items():
         if any(wanted in {each, get_origin(each)} for each in (hint, *get_args(hint))):
@@ -155,7 +155,7 @@ def _zone(name: str | None) -> tzinfo:
 
 
 def _zoned(name: str, text: str, zone: tzinfo = UTC) -> str:
-    """Browsers send times without zone and seconds, and people write dates; the forms say of which zone they are."""
+    """Add the zone to a time from a form: browsers send times without zone and seconds, and people write dates."""
     try:
         return parse_instant(text, name, zone).astimezone(UTC).isoformat()
     except OverflowError:

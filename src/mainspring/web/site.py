@@ -1,4 +1,4 @@
-"""The dashboard as an ASGI app, put together from its pages."""
+"""The dashboard as an ASGI app, composed of its pages."""
 
 from __future__ import annotations
 
@@ -90,11 +90,11 @@ def dashboard(
     read_only: bool = False,
     redact: Redact | None = None,
 ) -> ASGIApp:
-    """The dashboard of an app or client, as an ASGI app.
+    """Return the dashboard of an app or client, as an ASGI app.
 
-    Mounted with a framework's own `mount` it knows where it is; `prefix` says so where a proxy takes the prefix away. Without
-    `auth` it answers to this machine only. `auth` is a token, `Token(…)`, `Basic(…)` or a function from a request to a `User` or None.
-    `read_only` forbids all actions to all users. `redact(value, about)` gives what is shown instead of a value.
+    Mounted with a framework's own `mount` it knows its path; set `prefix` where a proxy strips the prefix. Without `auth` it
+    answers to this machine only. `auth` is a token, `Token(…)`, `Basic(…)` or a function from a request to a `User` or None.
+    `read_only` forbids all actions to all users. `redact(value, about)` returns what is shown instead of a value.
     """
     return make_dashboard(source, prefix=prefix, auth=auth, read_only=read_only, redact=redact)
 
@@ -107,14 +107,14 @@ def make_dashboard(
     read_only: bool = False,
     redact: Redact | None = None,
 ) -> Dashboard:
-    """The same, for those who have something to say on it."""
+    """Return the `Dashboard` itself, for callers that need more than its ASGI app."""
     if prefix and (not prefix.startswith("/") or prefix.endswith("/")):
         raise InvalidInput(f"a prefix begins with / and does not end with it, unlike {prefix!r}")
     return Dashboard(source, prefix, auth, Redactor(redact), read_only=read_only)
 
 
 class Dashboard:
-    """One dashboard: its pages behind their guard."""
+    """One dashboard: its pages behind the guard."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class Dashboard:
     ) -> None:
         self._prefix = prefix
         self.trouble: str | None = None
-        """Something that every page says: code that could not be loaded."""
+        """A message on every page: that code could not be loaded."""
         self._backend = Backend(source, redactor)
         self._streams = Streams()
         self._auth = auth_of(auth, self._ask_sessions)
@@ -149,7 +149,7 @@ class Dashboard:
         return self._backend.call(lambda scene: question(scene.operations.sessions))
 
     def stop(self) -> None:
-        """End what is open for long, because the server is about to stop."""
+        """End long-lived responses, because the server is about to stop."""
         self._streams.stop()
 
     def _routes(self) -> list[Route | Mount]:
@@ -181,7 +181,7 @@ class Dashboard:
         return lambda: self._ask(lambda scene: view.look(scene, query))
 
     async def _ask(self, question: Callable[[Scene], R]) -> R:
-        """Ask something that a request is about. What no calendar, column or stack can hold is an error of the request's."""
+        """Run a query for a request. A value that overflows a time, a column or the stack is an error of the request."""
         try:
             return await self._backend.call(question)
         except (OverflowError, RecursionError) as error:
@@ -218,14 +218,14 @@ class Dashboard:
         return answer
 
     async def _live(self, request: Request) -> Response:
-        """A stream of what changes on pages, each named by its path and query."""
+        """Stream the changes of pages, each named by its path and query."""
         pages = list(dict.fromkeys(request.query_params.getlist("page")))
         if not 0 < len(pages) <= MOST_PAGES:
             return _problem_json(InvalidInput(f"name the pages, 1 to {MOST_PAGES} of them: /live?page=/runs"))
         return self._streams.open(self._backend, {page: self._looked_at(page, request) for page in pages})
 
     def _looked_at(self, page: str, request: Request) -> Look:
-        """What finds what is on a page, and what every page says. A page that says only what is wrong with its address stays so."""
+        """Return the query for a page's content and the dashboard's message. An invalid address has constant content."""
         path, _, query = page.partition("?")
         look: Look = _nothing
         for view in VIEWS:
@@ -311,7 +311,7 @@ class Dashboard:
         return JSONResponse({"status": "ok"})
 
     async def _ready(self, request: Request) -> Response:
-        """Ready: the database answers, and its tables are as this code needs them."""
+        """Answer whether the database responds and its schema is the one this code needs."""
         del request
         try:
             await self._backend.call(lambda scene: scene.operations.workers.list())
@@ -377,7 +377,7 @@ class Dashboard:
         return self._pages.page(request, "problem.html", refusal.status, message=refusal.message, code=refusal.status)
 
     async def _unrouted(self, request: Request, error: Exception) -> Response:
-        """An address that there is not, a method that it does not take, or a role that may not do it."""
+        """Answer a request for an unknown address, with a wrong method, or by a user without the role."""
         problem = cast("HTTPException", error)
         texts = {404: "there is no such page", 405: f"this address does not take {request.method}"}
         status, message = problem.status_code, texts.get(problem.status_code, problem.detail)
@@ -390,7 +390,7 @@ class Dashboard:
 
 
 def require(request: Request, role: Role) -> None:
-    """Refuse what the user of a request may not do."""
+    """Refuse a request whose user does not have the role."""
     user: User = request.scope[USER]
     if not user.may(role):
         raise HTTPException(403, f"{user.name} is {_a(user.role)}; this takes {_a(role)}")
@@ -406,11 +406,11 @@ def _wants_page(request: Request) -> bool:
 
 
 async def _nothing() -> None:
-    """What there is on a page that there is not."""
+    """Return the content of a page that does not exist: none."""
 
 
 class _Assets(StaticFiles):
-    """Scripts and styles. Their addresses change with their contents, so a browser may keep them for ever."""
+    """Scripts and styles. Their addresses change with their contents, so a browser may cache them for ever."""
 
     def file_response(self, *args: Any, **kwargs: Any) -> Response:
         response = super().file_response(*args, **kwargs)
@@ -437,7 +437,7 @@ def _problem_json(error: MainspringError) -> Response:
 
 
 def _local(path: str) -> str:
-    """A way back within the dashboard: never to another site."""
+    """Return a redirect path within the dashboard, never to another site."""
     return (
         path
         if path.startswith("/") and not path.startswith(("//", "/\\")) and "\n" not in path and "\r" not in path

@@ -1,4 +1,4 @@
-"""Wrong tokens and passwords: so many from one address, then no more for a while."""
+"""Limits wrong tokens and passwords by address."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from starlette.requests import HTTPConnection
 
 ATTEMPTS = 10
-"""Wrong attempts that an address has at once."""
+"""Wrong attempts that an address may make at once."""
 PAUSE = 6
-"""Seconds after which it has one more."""
+"""Seconds after which an address gets one more attempt."""
 _MOST_ADDRESSES = 10_000
 _NETWORK_BITS = 64
 
@@ -26,13 +26,13 @@ class _Account:
 
 
 class Throttle:
-    """Counts wrong attempts by address. It is in the memory of one process: each process counts for itself."""
+    """Counts wrong attempts by address, in memory: each process counts on its own."""
 
     def __init__(self) -> None:
         self._accounts: dict[str, _Account] = {}
 
     def wait(self, address: str, now: int) -> int:
-        """Seconds until the next attempt from an address is looked at; 0: it is looked at now."""
+        """Return the seconds until the next attempt from an address is checked; 0: now."""
         account = self._accounts.get(address)
         left = ATTEMPTS if account is None else self._left(account, now)
         return 0 if left >= 1 else max(1, round((1 - left) * PAUSE))
@@ -50,7 +50,7 @@ class Throttle:
 
 
 def address_of(request: HTTPConnection) -> str:
-    """Where a request comes from. One who has an IPv6 address has a whole network of them."""
+    """Return the address that a request comes from. For IPv6 it is the network, because one client has a whole network."""
     host = request.client.host if request.client else "a local socket"
     try:
         address = ipaddress.ip_address(host)

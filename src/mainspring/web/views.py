@@ -1,4 +1,4 @@
-"""What a page is and what an action is. Each is written once, and answered as a page, as JSON and in the API's description."""
+"""Views and actions. Each is defined once, and served as a page, as JSON and in the API's description."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ After: TypeAlias = Annotated[str, Meta(max_length=700, description="`next` of th
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What a page is made from."""
+    """The context of a view or action."""
 
     operations: Operations
     redactor: Redactor
@@ -44,20 +44,20 @@ class Scene:
 
 
 class NoQuery(Struct):
-    """A page that takes no parameters."""
+    """The query of a page that takes no parameters."""
 
 
 class Body(Struct, forbid_unknown_fields=True):
-    """What an action takes. A name that it does not know is an error: something may be meant by it."""
+    """The body of an action. An unknown name is an error, because it may be a misspelled one."""
 
 
 class Done(Struct):
-    """What an action answers: a sentence, and what came of it."""
+    """The answer of an action: a sentence and the result."""
 
     message: str
     result: dict[str, Any]
     run: str | None = None
-    """The run that came of it, if it is one."""
+    """The run that the action created, if any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +76,9 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Something an operator does. `subject` says which ids a request is about; the rest of it is details.
+    """An action of an operator. `subject` returns the ids that a request is about; the rest of the request is details.
 
-    Its name, its sentence and the role that it takes are those of the operator verb.
+    Its name, sentence and role are those of the operator verb.
     """
 
     path: str
@@ -100,7 +100,7 @@ class Pages:
     def view(
         self, path: str, template: str, role: Role = "viewer", query: type[Struct] | None = None
     ) -> Callable[[F], F]:
-        """Make `look(scene, query) -> answer` a page. Its docstring is the summary, its annotations describe it."""
+        """Register `look(scene, query) -> answer` as a page. Its docstring is the summary, its annotations describe it."""
 
         def add(look: F) -> F:
             hints = get_type_hints(look, include_extras=True)
@@ -112,7 +112,7 @@ class Pages:
         return add
 
     def action(self, verb: Verb, subject: Callable[[Any], list[str]], path: str | None = None) -> Callable[[F], F]:
-        """Make `act(scene, body) -> Done` the action for an operator verb."""
+        """Register `act(scene, body) -> Done` as the action of an operator verb."""
 
         def add(act: F) -> F:
             where = path or f"/{verb.noun}/{verb.name.replace('_', '-')}"
@@ -125,12 +125,12 @@ class Pages:
 
 
 def done(answer: Answer) -> Done:
-    """The answer of an operator verb, for a browser or a program."""
+    """Return the answer of an operator verb as a `Done`."""
     return Done(answer.message, answer.result, answer.run)
 
 
 def query_of(name: str, filters: Mapping[str, Filter], *more: tuple[str, Any, Any], doc: str) -> type[Struct]:
-    """The query parameters that a record of filters gives, and more of them."""
+    """Return a type of query parameters for a record of filters, with further parameters."""
     fields: list[Any] = []
     for each, filter_ in filters.items():
         about = Meta(description=filter_.help)
@@ -150,5 +150,5 @@ def query_of(name: str, filters: Mapping[str, Filter], *more: tuple[str, Any, An
 
 
 def _or_none(kind: Any) -> Any:
-    """The same type, or null."""
+    """Return the type of a value of `kind` or null."""
     return kind | None

@@ -1,4 +1,4 @@
-"""A run as a waterfall: what it did when, to scale."""
+"""A run as a waterfall: its operations over time, to scale."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from mainspring.operations.runs.lists import RunSummary
 
 FOLDED = 6
-"""So many operations of one kind and name in a row are one line that can be unfolded."""
+"""Number of operations of one kind and name in a row that are folded into one line."""
 _MOST_MARKS = 6
 _WAITS = {"sleep", "receive", "event", "stream", "answer", "question", "result", "gather", "first"}
 _CHILDREN = {"call", "start", "child", "workflow"}
 _MIXED = ("live", "live-wait", "wait", "child", "step", "transaction")
-"""The colour of a line that stands for lines of several colours: the first of these that is among them."""
+"""The colour of a folded line with several colours: the first of these that occurs."""
 _STARTS = {"start"}
-"""Operations that start a run and do not wait for it."""
+"""Kinds of operations that start a run and do not wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,24 +39,24 @@ class Row:
     end: datetime
     step: StepInfo | None
     parts: list[Part]
-    """What it consists of: one stretch, or the attempts of a step and the pauses between them."""
+    """The spans of the line: one, or the attempts of a step and the pauses between them."""
     run: RunSummary | None = None
-    """The child that it started, if it is there."""
+    """The child that the operation started, if it is known."""
     folded: Sequence[Row] = ()
-    """Lines that this one stands for."""
+    """The lines that this one folds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waterfall:
-    """All lines, and the stretch of time that they share."""
+    """All lines and their common span of time."""
 
     low: datetime
     high: datetime
     rows: list[Row]
     marks: list[tuple[float, timedelta]]
-    """For the axis: places in percent with the time since the beginning."""
+    """The marks of the axis: positions in percent with the time since the beginning."""
     looks: set[str]
-    """The colours that are in it."""
+    """The colours that occur."""
 
 
 def waterfall(
@@ -68,7 +68,7 @@ def waterfall(
     first: bool = True,
     within: tuple[datetime | None, datetime | None] = (None, None),
 ) -> Waterfall:
-    """The waterfall of some operations of a run. Those that are not its first do not begin with the run.
+    """Return the waterfall of some operations of a run. If they are not the first ones, it does not begin with the run.
 
     `within` is the span of the run that it is nested in, so that both have one scale.
     """
@@ -100,7 +100,7 @@ def _row(step: StepInfo, child: RunSummary | None, now: datetime) -> Row:
     start = step.started or end
     parts = _parts(step, start, end)
     begins = child is not None and (child.started is not None or child.state != "scheduled")
-    if child is not None and begins and step.kind in _STARTS:  # it is over at once, and what it started is not
+    if child is not None and begins and step.kind in _STARTS:  # the start is over at once, and the child is not
         begun = child.started or child.completed or now
         end = max(end, child.completed or now)
         parts = [Part(start, min(begun, end), "queue", "waits to begin")] if begun > start else []
@@ -111,7 +111,7 @@ def _row(step: StepInfo, child: RunSummary | None, now: datetime) -> Row:
 
 
 def _folded(rows: list[Row]) -> list[Row]:
-    """The same lines, with many of one kind and name in a row as one."""
+    """Fold many lines of one kind and name in a row into one."""
     found: list[Row] = []
     for _, group in groupby(rows, key=_alike):
         members = list(group)
@@ -137,19 +137,19 @@ def _failed(row: Row) -> bool:
 
 
 def _name(row: Row) -> str:
-    """What lines of one kind are about: the function, where each has a child of its own."""
+    """Return the name by which a line is folded: the function, where the line has a child of its own."""
     if row.run is None or row.kind == "result":
         return row.name
     return row.run.workflow
 
 
 def _alike(row: Row) -> object:
-    """What lines have in common that may stand in one."""
+    """Return the key by which lines are folded together."""
     return (row.kind, _name(row), row.depth)
 
 
 def _marks(whole: timedelta) -> list[tuple[float, timedelta]]:
-    """Round times along the axis. One that would stand at its very end has no room."""
+    """Return round times along the axis. One at the very end is left out, because it has no room."""
     step = timedelta(seconds=time_step(whole.total_seconds(), _MOST_MARKS))
     if not step:
         return []
@@ -159,7 +159,7 @@ def _marks(whole: timedelta) -> list[tuple[float, timedelta]]:
 
 
 def _parts(step: StepInfo, start: datetime, end: datetime) -> list[Part]:
-    """The attempts of a step to scale, with the pauses between them; all else is one stretch."""
+    """Return the attempts of a step to scale, with the pauses between them; for any other operation one span."""
     if not step.tries:
         return [Part(start, end, _look(step))]
     parts: list[Part] = []
