@@ -192,7 +192,7 @@ class Store(Protocol):
         """Queries of the dashboard, counters of workers, and the audit log."""
         ...
 
-    # -- life ----------------------------------------------------------------------------------------------------------
+    # -- opening and closing -------------------------------------------------------------------------------------------
     def open(self, *, migrate: bool = True, beside: bool = False) -> None:
         """Connect, and migrate the tables (or only check them). Safe when many processes do so at once.
 
@@ -244,7 +244,7 @@ class Store(Protocol):
         """The approximate size of the tables in bytes."""
         ...
 
-    # -- the committer's --------------------------------------------------------------------------------------------------
+    # -- writes of the committer ------------------------------------------------------------------------------------------
     def apply(self, ops: Sequence[Op], now: int) -> list[Result | Exception]:
         """Commit writes together and answer each. The writes of one run are applied in their order.
 
@@ -292,7 +292,7 @@ class Store(Protocol):
         """Store when a version of the app was first seen."""
         ...
 
-    # -- executing -----------------------------------------------------------------------------------------------------
+    # -- verbs of workers that execute runs ----------------------------------------------------------------------------
     def claim(self, request: ClaimRequest) -> Claimed:
         """Claim ready runs: each becomes running, gets this owner and a new epoch, and is returned with its steps.
 
@@ -324,7 +324,7 @@ class Store(Protocol):
         """Mark queued runs that no live worker can continue, with the reason. Return the number of newly marked runs."""
         ...
 
-    # -- from anywhere -------------------------------------------------------------------------------------------------
+    # -- verbs of all callers ------------------------------------------------------------------------------------------
     def cancel(self, ids: Sequence[str], reason: str | None, now: int) -> dict[str, bool]:
         """Cancel runs and their descendants. By id: True if the run was not ended.
 

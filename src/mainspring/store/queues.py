@@ -59,7 +59,7 @@ class Admission(Struct, frozen=True):
 Admit = Callable[[Demand], Admission]
 
 
-# -- what a claim takes --------------------------------------------------------------------------------------------------
+# -- claims --------------------------------------------------------------------------------------------------------------
 class Resumable(Struct, frozen=True):
     """Runs that a worker may continue. `short`: it has no slot for some. `mine`: its runs in memory, these included."""
 

@@ -90,7 +90,7 @@ class SqlStore:
     def remember_version(self, version: str, now: int) -> None:
         self._transactor.execute(REMEMBER_VERSION, version=version, now=now)
 
-    # -- executing -----------------------------------------------------------------------------------------------------
+    # -- verbs of workers that execute runs ----------------------------------------------------------------------------
     def owned(self, worker: str) -> list[Notice]:
         rows = self._transactor.read(OWNED_RUNS, worker=worker)
         return [Notice(run, epoch, State(state), reason) for run, epoch, state, reason in rows]
@@ -106,7 +106,7 @@ class SqlStore:
         del worker, now
         return len(self._transactor.execute(STRAND, names=list(functions)))
 
-    # -- from anywhere -------------------------------------------------------------------------------------------------
+    # -- verbs of all callers ------------------------------------------------------------------------------------------
     def cancel(self, ids: Sequence[str], reason: str | None, now: int) -> dict[str, bool]:
         return self._transactor.change(lambda tx: stop.cancel(tx, ids, reason), now)
 

@@ -208,7 +208,7 @@ class Transaction:
             locked |= fresh
         return sorted(locked)
 
-    # -- what it changed -----------------------------------------------------------------------------------------------
+    # -- changes -------------------------------------------------------------------------------------------------------
     def close(self, origin: str = "") -> Script[None]:
         """Wake the runs that wait for what was changed, and notify other processes. These are the last statements of a transaction.
 

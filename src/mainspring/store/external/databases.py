@@ -55,7 +55,7 @@ class Place(Protocol):
 
 
 class AwaitedPlace(Protocol):
-    """The same where connections are awaited."""
+    """Another database in which transactions can be executed on async connections."""
 
     async def atransact(
         self, work: Callable[[AwaitedSession], Awaitable[T]], wants: Wants, isolation: str | None

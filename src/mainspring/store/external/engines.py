@@ -141,7 +141,7 @@ def require_open(connection: Any, *_: object) -> None:
         raise rolled_back(None)
 
 
-# -- where it connects to ----------------------------------------------------------------------------------------------
+# -- URLs --------------------------------------------------------------------------------------------------------------
 def _url_of(engine: Any) -> str:
     """The URL of an engine's database, with the arguments that it connects with."""
     name = engine.dialect.name

@@ -190,7 +190,7 @@ class Bulk:
         }
         self._add(text.UNBLOCK, values, unblocked, payload="e")
 
-    # -- letting go ----------------------------------------------------------------------------------------------------
+    # -- suspending and releasing --------------------------------------------------------------------------------------
     def _let_go(self, ops: Sequence[Suspend | Release]) -> None:
         """Suspend and release runs in two round trips: a new statement after the locks checks whether a child has ended."""
         begin: Part = (self._sql.raw("BEGIN"), {})

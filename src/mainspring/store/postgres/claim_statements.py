@@ -21,7 +21,7 @@ class Statements(NamedTuple):
     take_ahead: str
 
 
-# -- which runs ----------------------------------------------------------------------------------------------------------
+# -- conditions ----------------------------------------------------------------------------------------------------------
 _FITTING = f"""(:compatible OR fingerprint = '' OR fingerprint = (SELECT :functions::jsonb) ->> workflow
         OR (SELECT :functions::jsonb) ->> workflow LIKE 'patched-%')
       AND (version IS NULL OR version = :version OR fingerprint <> '')
@@ -182,7 +182,7 @@ IN_ORDER = Statements(
     *(_TAKE_SHARES.format(**how) for how in _HOW),
 )
 
-# -- where a look at everything takes long: see `floors.py` ------------------------------------------------------------------
+# -- searches from floors, while full searches are slow: see `floors.py` -----------------------------------------------------
 # Partitions are searched from their beginnings.
 _FLOORS = """floors AS MATERIALIZED (
     SELECT * FROM json_to_recordset(:floors::json) AS f (queue text, low bigint, due bigint, high bigint)

@@ -141,7 +141,7 @@ class Floors:
         with self._lock:
             return json.dumps([row for queue in self._floors for row in _ranges(queue, self._floors[queue])])
 
-    # -- runs that become ready by time, and those that go on ------------------------------------------------------------
+    # -- scheduled runs, deadlines, and runs to continue -----------------------------------------------------------------
     def times(self) -> dict[str, int]:
         """The floors by time: of due times of scheduled runs, of deadlines, and of due times of runs to continue.
 
@@ -159,7 +159,7 @@ class Floors:
         """Raise the floor of runs to continue: none was due before this."""
         self._resumed = max(self._resumed, due - CLOCK_ERROR)
 
-    # -- runs that count ---------------------------------------------------------------------------------------------------
+    # -- concurrency -------------------------------------------------------------------------------------------------------
     def counted(self, queue: str, now: int) -> Counted:
         """The result of the last count. If the clock was set back, all runs are counted again."""
         found = self._counted.get(queue)

@@ -106,7 +106,7 @@ def script(dialect: Dialect) -> str:
     )
 
 
-# -- finding out -------------------------------------------------------------------------------------------------------------
+# -- checks ------------------------------------------------------------------------------------------------------------------
 _RENEW = (
     "something else has changed it: restore a backup, or change it back; `mainspring db sql` prints how it should be"
 )

@@ -76,7 +76,7 @@ class Slots:
         self._waiting: deque[_Waiter] = deque()
         self._waits: deque[float] = deque(maxlen=_BUSY)
 
-    # -- taking --------------------------------------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------------------------------
     def take(self, kind: Hashable) -> Any:
         """Return an idle connection, or None for the permission to open one. Blocks; `StoreUnavailable` after `WAIT_SECONDS`."""
         asked = self._ask(kind, may_open=kind is not LIBRARY)
@@ -192,7 +192,7 @@ class Slots:
                 return True
         return False
 
-    # -- giving back ---------------------------------------------------------------------------------------------------
+    # -- returns -------------------------------------------------------------------------------------------------------
     def give_back(self, kind: Hashable, connection: AnyConnection | None) -> bool:
         """Return a connection; None for one that was closed or could not be opened. Return False if it cannot be kept and was closed."""
         with self._lock:

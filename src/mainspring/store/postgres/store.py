@@ -77,7 +77,7 @@ class PostgresStore(SqlStore):
         self.transactions = PostgresTransactions(self._db, self._sql, origin, self._signal)
         self._listener: Listener | None = None
 
-    # -- life ----------------------------------------------------------------------------------------------------------
+    # -- opening and closing -------------------------------------------------------------------------------------------
     def open(self, *, migrate: bool = True, beside: bool = False) -> None:
         del beside  # migrations do not conflict with an open transaction, and are visible to it
         if migrate:
@@ -136,7 +136,7 @@ class PostgresStore(SqlStore):
         with self._db.connection() as db:
             return tables.report(db, self._sql)
 
-    # -- the committer's -----------------------------------------------------------------------------------------------
+    # -- writes of the committer ---------------------------------------------------------------------------------------
     def apply(self, ops: Sequence[Op], now: int) -> list[Result | Exception]:
         changes = Changes()
         try:
@@ -144,7 +144,7 @@ class PostgresStore(SqlStore):
         finally:
             self._publish(changes)  # also the part that was committed, if the rest failed
 
-    # -- executing -----------------------------------------------------------------------------------------------------
+    # -- verbs of workers that execute runs ----------------------------------------------------------------------------
     def register(self, worker: Worker) -> None:
         self._applier.here.add(worker.id)
         super().register(worker)

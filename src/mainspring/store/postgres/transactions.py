@@ -184,7 +184,7 @@ class PostgresTransactions:
     def close(self) -> None:
         self._db.close()
 
-    # -- in and out ----------------------------------------------------------------------------------------------------
+    # -- connections and errors ----------------------------------------------------------------------------------------
     def _joined(
         self,
         origin: str,

@@ -128,7 +128,7 @@ class Opener:
     def __init__(self, payloads: Payloads) -> None:
         self._payloads = payloads
 
-    # -- all or nothing ------------------------------------------------------------------------------------------------
+    # -- for one run: raise if a value cannot be decoded ---------------------------------------------------------------
     def claim(self, claim: Claim) -> Claim:
         """Open a run to execute. Raises `PayloadError` if a value cannot be decoded."""
         return replace(
@@ -143,7 +143,7 @@ class Opener:
         """Open values for a caller. Raises `PayloadError` if one cannot be decoded."""
         return replace(reading, entries=[self._spoken(each, _exactly) for each in reading.entries])
 
-    # -- as far as it can be -------------------------------------------------------------------------------------------
+    # -- for many runs: leave sealed what cannot be decoded ------------------------------------------------------------
     def run(self, run: Run) -> Run:
         return self._run(run, kept)
 

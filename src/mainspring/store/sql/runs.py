@@ -143,7 +143,7 @@ REPLACE_REQUEST = f"""
 DROP_KEY = f"UPDATE runs SET key = NULL, retry = coalesce({typed('retry')}, retry) WHERE id = :id"
 KEY_TAKEN = "SELECT id FROM runs WHERE key = :key AND id <> :id AND completed IS NULL"
 
-# -- what a run does, after its row is locked ------------------------------------------------------------------------------
+# -- writes of a run, after its row is locked ------------------------------------------------------------------------------
 SET_WAITING = f"""
   UPDATE runs AS r SET state = :state,
     due = CASE WHEN :state = 'waiting' THEN {earliest(":due::bigint", next_wake("r"))} ELSE :due::bigint END

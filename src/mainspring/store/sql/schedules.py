@@ -183,7 +183,7 @@ def ticks_page(wanted: TickFilter) -> tuple[Sql, dict[str, Any]]:
     return f"SELECT {', '.join(TICK_COLUMNS)} FROM ticks WHERE {' AND '.join(where)} {order} LIMIT :limit", values
 
 
-# -- what plans are made from --------------------------------------------------------------------------------------------
+# -- data for plans ------------------------------------------------------------------------------------------------------
 _DUE = f"""
   SELECT n.due, n.later, n.ended, f.id, f.workflow FROM (
     SELECT (SELECT min(due) FROM schedules WHERE due >= :due_floor) AS due,

@@ -202,7 +202,7 @@ class Batch:
             return
         run_script(self._tx.close(), self._executor)
 
-    # -- bulk fast paths: None where not all could be written ---------------------------------------------------------------
+    # -- bulk fast paths: None if not all writes could be applied -----------------------------------------------------------
     def _starts(self, ops: list[Start]) -> list[Result] | None:
         if INSERT_RUNS.run(self._db, [run_values(op.run) for op in ops]) != len(ops):
             return None

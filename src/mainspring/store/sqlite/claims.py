@@ -246,7 +246,7 @@ class Claiming:
             self._db.execute(DIALECT.spelled(text.SWEEP_STARTS), {"queue": queue.name, "before": before})
             self._db.execute(DIALECT.spelled(_NOTE_STARTS), {"now": now, "ids": json.dumps(runs)})
 
-    # -- taking --------------------------------------------------------------------------------------------------------
+    # -- claiming ------------------------------------------------------------------------------------------------------
     def _taken(self, chosen: list[str]) -> list[Claim]:
         if not chosen:
             return []

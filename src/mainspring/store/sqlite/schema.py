@@ -109,7 +109,7 @@ def _statements(script: str) -> list[str]:
     return found
 
 
-# -- finding out -------------------------------------------------------------------------------------------------------------
+# -- checks ------------------------------------------------------------------------------------------------------------------
 def inspect(rows: Rows, now: int, *, thorough: bool) -> Iterator[Oddity]:
     """Find damage and differences in a file."""
     for found in _inspect(rows, now, thorough=thorough):

@@ -67,7 +67,7 @@ class SqliteStore(SqlStore):
         self._claims = 0
         self._turns: dict[str, str] = {}
 
-    # -- life ----------------------------------------------------------------------------------------------------------
+    # -- opening and closing -------------------------------------------------------------------------------------------
     def open(self, *, migrate: bool = True, beside: bool = False) -> None:
         try:
             self._db.open()
@@ -157,7 +157,7 @@ class SqliteStore(SqlStore):
     def size(self) -> int:
         return self._db.size()
 
-    # -- the committer's -----------------------------------------------------------------------------------------------
+    # -- writes of the committer ---------------------------------------------------------------------------------------
     def apply(self, ops: Sequence[Op], now: int) -> list[Result | Exception]:
         try:
             if len(ops) == 1 and is_checkpoint(op := ops[0]):
@@ -174,7 +174,7 @@ class SqliteStore(SqlStore):
         self._publish(batch.changes)
         return answers
 
-    # -- executing -----------------------------------------------------------------------------------------------------
+    # -- verbs of workers that execute runs ----------------------------------------------------------------------------
     def claim(self, request: ClaimRequest) -> Claimed:
         self._claims += 1
         with self._db.write() as connection:

@@ -198,7 +198,7 @@ class Dashboard:
         self._rows = read
         self._do = do
 
-    # -- what is alive -------------------------------------------------------------------------------------------------
+    # -- unfinished runs and schedules ---------------------------------------------------------------------------------
     def live(self) -> dict[str, int]:
         """The number of runs in each unfinished state, each at most MOST."""
         found = dict.fromkeys(sorted(LIVE), 0)
@@ -225,7 +225,7 @@ class Dashboard:
         return [(each, workflow, when) for each, workflow, when in self._rows(_COMING, limit=limit)]
 
     def ready(self, now: int) -> Ready:
-        """The number of runs that wait for a worker, the number of those that are late, each at most MOST, and since when the first waits."""
+        """The number of runs that wait for a worker, the number of late ones, each at most MOST, and since when the first waits."""
         count, late, oldest = 0, 0, None
         for statement in _READY:
             some, some_late, first = self._rows(statement, most=MOST, before=now - LATE)[0]
@@ -252,7 +252,7 @@ class Dashboard:
     def schedule_totals(self) -> ScheduleTotals:
         return ScheduleTotals(*(int(value) for value in self._rows(_SCHEDULE_TOTALS)[0]))
 
-    # -- what is over --------------------------------------------------------------------------------------------------
+    # -- ended runs ----------------------------------------------------------------------------------------------------
     def add(self, minutes: Mapping[int, Sequence[Amount]]) -> None:
         """Count ended runs, by minute for all of them, and in total by workflow and class of duration."""
         by_minute: dict[tuple[Any, ...], tuple[int, int]] = {}
@@ -287,7 +287,7 @@ class Dashboard:
                 found[workflow, measure, state, bucket] = there[0] + count, there[1] + micros
         return [Amount(*key, *amounts) for key, amounts in found.items()]
 
-    # -- who did what --------------------------------------------------------------------------------------------------
+    # -- actions of operators ------------------------------------------------------------------------------------------
     def note(self, entry: Entry) -> None:
         """Record an action before the operator's call is executed."""
         self._do((_NOTE, [{name: getattr(entry, name) for name in Entry.__struct_fields__}]))
@@ -305,7 +305,7 @@ class Dashboard:
             for row in self._rows(f"SELECT {_AUDIT} FROM actions {where} ORDER BY id DESC LIMIT :limit", **values)
         ]
 
-    # -- who is signed in ----------------------------------------------------------------------------------------------
+    # -- sessions ------------------------------------------------------------------------------------------------------
     def keep_session(self, session: str, value: str) -> None:
         self._do((_KEEP_SESSION, [{"key": f"{_SESSION_KEY}{session}", "value": value}]))
 
@@ -321,7 +321,7 @@ class Dashboard:
     def end_sessions(self, sessions: Sequence[str]) -> None:
         self._do((_END_SESSION, [{"key": f"{_SESSION_KEY}{each}"} for each in sessions]))
 
-    # -- what can be started -------------------------------------------------------------------------------------------
+    # -- declared functions --------------------------------------------------------------------------------------------
     def keep_functions(self, described: Mapping[str, str]) -> None:
         """Store what workers declare about the functions that they execute. Writes nothing if nothing has changed."""
         there = self.functions()
@@ -331,7 +331,7 @@ class Dashboard:
             self._do((_KEEP_FUNCTION, rows))
 
     def functions(self) -> dict[str, str]:
-        """What workers have declared about functions, by name."""
+        """The declarations of functions by workers, by name."""
         found = self._rows(_SESSIONS, like=f"{_FUNCTION_KEY}%")
         return {key.removeprefix(_FUNCTION_KEY): value for key, value in found}
 

@@ -23,7 +23,7 @@ def find(tx: Transaction, run_id: str) -> Script[Run | None]:
 
 
 def find_some(tx: Transaction, ids: Sequence[str]) -> Script[dict[str, Run]]:
-    """Those of the runs that exist."""
+    """Look up runs. Unknown ids are left out."""
     found: dict[str, Run] = {}
     for run_id in ids:
         run = yield from find(tx, run_id)
@@ -50,7 +50,7 @@ def tree_of(tx: Transaction, run: Run) -> Script[list[Run]]:
 
 
 def steps_of(tx: Transaction, run_id: str) -> Script[list[Step]]:
-    """What a run has recorded, in the order of outcomes."""
+    """The steps that a run has recorded, in the order of outcomes."""
     return [to_step(row) for row in (yield from tx.execute(LIST_STEPS, run=run_id))]
 
 

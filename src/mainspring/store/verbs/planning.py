@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mainspring.store.transaction import Rows, Script, Transaction
 
 
-# -- what plans are made from --------------------------------------------------------------------------------------------
+# -- data for plans ------------------------------------------------------------------------------------------------------
 def lock_situations(tx: Transaction, ids: Sequence[str], lock: Sql) -> Script[list[Situation]]:
     """Lock schedules and read the data for their plans. Mark the ends of runs of deleted schedules as processed."""
     rows = yield from tx.lock(lock, ids=list(ids))

@@ -147,7 +147,7 @@ def discard_outcome(tx: Transaction, op: DiscardOutcome) -> Script[Verdict]:
     return Verdict.DONE if done else Verdict.FENCED
 
 
-# -- transactions of users -----------------------------------------------------------------------------------------------
+# -- users' transactions -------------------------------------------------------------------------------------------------
 def record_outcome(tx: Transaction, write: RecordStep, started: Sequence[str]) -> Script[State | None]:
     """Record the outcome of the user's transaction that this is part of. Return the state of its run.
 
