@@ -51,8 +51,8 @@ _OURS = frozenset({"recovery exhausted"})
 class About:
     """The place of a value: the input, output … of a run of `workflow`. `id` is the run's or the schedule's.
 
-    `error` is an exception as a dict, or its message. `reason` is the reason of a run's or tick's state, `note` a schedule's, `name` that of a step, topic, event or stream, `action` an operator's action: the rest of the request, or its
-    result.
+    `error` is an exception as a dict, or its message. `reason` is the reason of a run's or tick's state, `note` a schedule's,
+    `name` that of a step, topic, event or stream, `action` an operator's action: its request or its result.
     """
 
     what: What

@@ -1,1 +1,1 @@
-"""The pages, one file per noun: what is asked for, what is answered."""
+"""The pages, one file per noun: queries and answers."""

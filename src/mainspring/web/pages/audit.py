@@ -1,4 +1,4 @@
-"""The record of what operators did."""
+"""The audit log of operators' actions."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ pages = Pages()
 
 
 class DeedQuery(Struct):
-    """Which part of the record."""
+    """A part of the audit log."""
 
     after: After | None = None
     limit: PageSize = 50
 
 
 class DeedList(Struct):
-    """What operators did, latest first. Hand `next` back as `after`; null is the last page."""
+    """Actions of operators, latest first. Pass `next` as `after` for the next page; null is the last page."""
 
     deeds: list[AuditEntry]
     next: str | None

@@ -1,4 +1,4 @@
-"""Failed runs by their error, and acting on all of one kind."""
+"""Failed runs by their error, and actions on all runs of one error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PAGE = 500
 
 
 class ErrorQuery(Struct):
-    """How far back, and of which function."""
+    """The hours to look back, and the function."""
 
     hours: Annotated[int, Meta(ge=1, le=720, description="Runs that were created within so many hours.")] = 24
     workflow: Annotated[str, Meta(max_length=600)] | None = None
@@ -28,9 +28,9 @@ class Errors(Struct):
 
     groups: list[ErrorGroup]
     runs: int
-    """How many failed runs were looked at."""
+    """The number of failed runs that were looked at."""
     more: bool
-    """There are more: only the latest were looked at."""
+    """Whether there are more failed runs: only the latest were looked at."""
 
 
 @pages.view("/errors", "errors.html")
@@ -40,7 +40,7 @@ def errors(scene: Scene, query: ErrorQuery) -> Errors:
 
 
 def grouped(scene: Scene, hours: int, workflow: str | None = None, most: int = MOST_RUNS) -> Errors:
-    """The failed runs of the last hours in groups."""
+    """Return the failed runs of the last hours in groups."""
     since = to_datetime(scene.now - hours * 3_600 * SECOND)
     found: list[RunSummary] = []
     after: str | None = None

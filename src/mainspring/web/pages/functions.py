@@ -16,7 +16,7 @@ Name = Annotated[str, Meta(min_length=1, max_length=600)]
 
 
 class FunctionQuery(Struct):
-    """Which functions."""
+    """Filters of functions."""
 
     state: list[FunctionState] = field(default_factory=list[FunctionState])
     name: list[Name] = field(default_factory=list[Name])
@@ -28,11 +28,11 @@ class FunctionList(Struct):
 
     functions: list[ScheduledFunction]
     more: bool
-    """There are more than were asked for."""
+    """Whether there are more than were asked for."""
 
 
 class OfName(Body):
-    """Which pending functions: those of a name, or `all`."""
+    """Pending functions to act on: those of a name, or `all`."""
 
     name: Name | None = None
     all: bool = False

@@ -1,4 +1,4 @@
-"""Overview: how things stand."""
+"""The overview."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _MOST_FAILED = 500
 
 
 class Span(Struct):
-    """How far back the charts go."""
+    """The span of time that the charts cover."""
 
     minutes: Annotated[int, Meta(ge=60, le=10_080, description="The span of the charts: an hour to a week.")] = 60
 
 
 class Overview(Struct):
-    """How things stand, what failed, and what comes next."""
+    """Counts of runs and schedules, failures, and what is due next."""
 
     pulse: Pulse
     errors: list[ErrorGroup]
     """Failed runs of the last day by their error, the largest groups first."""
     waits: list[WaitGroup]
-    """Runs that wait for a message, by function and topic, those that have waited longest first."""
+    """Runs that wait for a message, by function and topic, longest wait first."""
     coming: list[Coming]
 
 

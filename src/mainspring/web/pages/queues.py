@@ -1,4 +1,4 @@
-"""Queues: what is in them, what they let through, and changing that while workers work."""
+"""Queues: their runs and limits, and changing the limits while workers run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RateText = Annotated[str, Meta(max_length=40, description="Such as 100/1m; empty
 
 
 class Limits(Struct):
-    """How many runs may be under way, and how many may begin. Null: no limit. Rates are written 100/60s."""
+    """Limits of running runs and of starts. Null: no limit. Rates are written 100/60s."""
 
     concurrency: int | None
     worker_concurrency: int | None
@@ -32,11 +32,11 @@ class Limits(Struct):
 
 
 class QueueRow(Struct):
-    """A queue, what is in it and how long the oldest ready run has waited."""
+    """A queue, its counts of runs, and the age of its oldest ready run."""
 
     name: str
     exists: bool
-    """False: runs name it, and it was not declared."""
+    """False for a queue that runs name but that was not declared."""
     paused: bool
     limits: Limits
     ready: int
@@ -52,13 +52,13 @@ class QueueList(Struct):
 
 
 class QueueName(Struct):
-    """Which queue."""
+    """The name of a queue."""
 
     name: Name
 
 
 class Share(Struct):
-    """What is in one partition of a queue."""
+    """The counts of runs in one partition of a queue."""
 
     partition: str
     ready: int
@@ -72,12 +72,12 @@ class QueueAnswer(Struct):
 
     queue: QueueRow
     runs: list[RunSummary]
-    """Those that have not ended; the latest."""
+    """The latest runs that have not ended."""
     partitions: list[Share]
     more: bool
-    """There are more partitions than are shown."""
+    """Whether there are more partitions than are shown."""
     figures: FunctionFigures
-    """How the latest runs of it went that have ended."""
+    """Figures of the latest ended runs of the queue."""
 
 
 class OneQueue(Body):
@@ -88,14 +88,14 @@ class OneQueue(Body):
 
 
 class Setting(OneQueue):
-    """Limits to change; what is left out stays as it is.
+    """Limits to change. Those that are left out stay as they are.
 
-    With a partition: those of that one alone, by the limits per partition; taking all of them away makes it one like the others.
+    With a partition, the limits of that partition alone; without any of its own, the queue's limits per partition apply again.
     """
 
     partition: Annotated[str, Meta(max_length=600)] | None = None
     create: bool = False
-    """Make the queue if there is none of that name."""
+    """Create the queue if there is none of that name."""
     concurrency: Count | None = None
     worker_concurrency: Count | None = None
     rate: RateText | None = None

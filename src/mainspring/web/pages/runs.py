@@ -1,4 +1,4 @@
-"""Runs, one run, and what can be done to them."""
+"""Runs, one run, and the actions on runs."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ RunQuery = query_of("RunQuery", TRAITS, ("after", After | None, None), ("limit",
 
 
 class RunList(Struct):
-    """A page of runs, newest first, without their values. Hand `next` back as `after`; null is the last page."""
+    """A page of runs, newest first, without their values. Pass `next` as `after` for the next page; null is the last page."""
 
     runs: list[RunSummary]
     next: str | None
     further: bool = False
-    """Only so many runs were looked at, and the next page goes on from there: this one may be short, or empty."""
+    """Whether the search stopped at its limit: this page may be short or empty, and the next page continues the search."""
     live: dict[str, int] = field(default_factory=dict[str, int])
-    """How many runs are in each state that is not an end, each counted up to `most`."""
+    """The number of runs in each state that is not an end, each counted up to `most`."""
     most: int = MOST
     known: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    """Functions, queues and schedules that there are, to choose from."""
+    """The names of existing functions, queues and schedules, to choose from."""
 
 
 class RunId(Struct):
-    """Which run, and which of its operations: so many from a number on."""
+    """The id of a run, and the page of its operations."""
 
     id: Id
     offset: Offset = 0
@@ -60,47 +60,47 @@ class RunId(Struct):
 
 
 class RunAnswer(Struct):
-    """All there is to know of a run."""
+    """A run with its operations, messages, events and children."""
 
     run: RunInfo
     steps: list[StepInfo]
-    """Its operations from `offset` on."""
+    """The operations from `offset` on."""
     offset: int
     operations: int
-    """How many operations it has."""
+    """The number of operations."""
     next: int | None
-    """The `offset` of the operations that follow; null: there are none."""
+    """The `offset` of the next page of operations; null on the last page."""
     children: list[RunSummary]
-    """Its latest children, and those that the operations here have started."""
+    """The latest children, and those that the operations on this page started."""
     forks: list[RunSummary]
-    """The latest runs that were forked from it."""
+    """The latest runs that were forked from this run."""
     waits: list[StepInfo]
-    """The messages and questions that it waits for: each can be sent, or asked."""
+    """The messages and questions that the run waits for: each can be sent, or asked."""
     conversation: Conversation
     logs: list[LogLine]
-    """The last lines that it logged, if they are kept (setting keep_logs)."""
+    """The last lines that the run logged, if they are stored (setting keep_logs)."""
     helps: list[str]
-    """If it is stranded: the commands that help, the careful one first."""
+    """For a stranded run: the commands that help, the most careful one first."""
 
 
 class CountQuery(Struct):
-    """A verb, and the runs that are meant."""
+    """A verb, and filters of runs."""
 
     verb: Annotated[str, Meta(max_length=40, description="Such as retry.")]
     matching: Matching
 
 
 class Counted(Struct):
-    """How many runs a verb would act on now."""
+    """The number of runs that a verb would act on now."""
 
     count: int
 
 
 class Chosen(Body):
-    """Runs to act on, and why: some ids, or all that match filters.
+    """Runs to act on, and the reason: some ids, or all that match filters.
 
-    All that match are acted on a batch at a time. With `most`, one request stops after so many, and `result.next` of its answer is the
-    `next` of the request that goes on; null: there are no more.
+    All that match are acted on in batches. With `most`, one request stops after that number of runs. Its answer has
+    `result.next`, to pass as `next` of the request that continues; null: there are no more.
     """
 
     ids: Annotated[list[Id], Meta(max_length=500)] = field(default_factory=list[Id])
@@ -111,25 +111,25 @@ class Chosen(Body):
 
 
 class Completing(Chosen):
-    """What the runs are to have returned."""
+    """The result that the runs get."""
 
     result: Annotated[str, Meta(max_length=100_000, description="JSON; null if it is not given.")] = "null"
 
 
 class Marking(Chosen, kw_only=True):
-    """Attributes to give the runs; null takes one away."""
+    """Attributes to set on the runs; null removes one."""
 
     attributes: Annotated[str, Meta(min_length=2, max_length=10_000, description="A JSON object.")]
 
 
 class Resuming(Chosen):
-    """Where the runs wait from now on; where they did, without it."""
+    """The queue in which the runs wait from now on; without it, the queue they were in."""
 
     to_queue: Annotated[str, Meta(min_length=1, max_length=200, description="The name of a queue.")] | None = None
 
 
 class Rescheduling(Chosen):
-    """When the runs are to begin: so long from now, or at a time. Neither: at once."""
+    """The new time at which the runs are due: a delay from now, or a time. Without either: now."""
 
     after: Annotated[str, Meta(max_length=100, description="Such as 1h30m, or a number of seconds.")] | None = None
     at: Moment | None = None
@@ -137,8 +137,8 @@ class Rescheduling(Chosen):
 
 
 class Forking(Body):
-    """Where the new runs go on: at a step (its position or name), at the beginning, after the last step, or else at what ended the old
-    ones.
+    """Where the new runs continue: at a step (its position or name), at the beginning, after the last step, or else at the
+    operation that ended the old runs.
     """
 
     ids: Annotated[list[Id], Meta(min_length=1, max_length=500)]
@@ -153,7 +153,7 @@ class Forking(Body):
 
 
 class Beginning(Body, kw_only=True):
-    """A run to start: of which function, with which arguments by name, when and where."""
+    """A run to start: the function, its arguments by name, the time and the queue."""
 
     workflow: Text
     input: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -167,7 +167,7 @@ class Beginning(Body, kw_only=True):
 
 
 class Sending(Body, kw_only=True):
-    """A message for a run. With a key, a second message of the same key is not stored."""
+    """A message for a run. A second message with the same key is not stored."""
 
     id: Id
     topic: Annotated[str, Meta(min_length=1, max_length=512)]
@@ -177,7 +177,7 @@ class Sending(Body, kw_only=True):
 
 
 class Answering(Body, kw_only=True):
-    """What a run is asked: the name of the question, and the value that its handler gets."""
+    """A question to a run: the name of the question, and the value that its handler receives."""
 
     id: Id
     question: Annotated[str, Meta(min_length=1, max_length=512)]
@@ -229,7 +229,7 @@ def _ids(body: Chosen | Forking) -> list[str]:
 
 
 def _act(scene: Scene, verb: str, body: Chosen, act: Callable[[Runs, list[str], RunFilters], Changed]) -> Done:
-    """Do it to the runs that are named, or to all that match. Nothing done to runs that do not exist is an error."""
+    """Act on the runs that are named, or on all that match. Raise an error if none was changed because runs do not exist."""
     if bool(body.ids) == bool(body.matching):
         raise InvalidInput("which runs? Give ids, or matching, the query of a page of runs, such as state=failed")
     progress = Progress(place=body.next, most=body.most)
@@ -347,13 +347,13 @@ def fork(scene: Scene, body: Forking) -> Done:
 
 
 def _micros(text: str) -> int:
-    """A length of time as people write it: 1h30m, or a number of seconds."""
+    """Parse a duration as people write it, 1h30m or a number of seconds, into microseconds."""
     number = text.isascii() and text.isdigit()
     return round(parse_duration(float(text) if number else text).total_seconds() * SECOND)
 
 
 def _filters(scene: Scene, query: Any) -> RunFilters:
-    """The filters that a query asks for."""
+    """Return the filters of a query."""
     found = {name: getattr(query, name) for name in TRAITS}
     if found["attributes"] is not None:
         found["attributes"] = _attributes(scene, found["attributes"], found["workflow"])
@@ -363,7 +363,7 @@ def _filters(scene: Scene, query: Any) -> RunFilters:
 
 
 def _matching(scene: Scene, text: str) -> RunFilters:
-    """The filters of a page of runs, as its address has them."""
+    """Return the filters in the address of a page of runs."""
     pairs = parse_qsl(text, max_num_fields=200)
     unknown = [name for name, _ in pairs if name not in TRAITS and name not in {"after", "limit"}]
     if unknown:
@@ -382,7 +382,7 @@ def _attributes(scene: Scene, text: str, workflows: list[str]) -> dict[str, Any]
 
 
 def _check_visible(scene: Scene, given: dict[str, Any], workflows: list[str]) -> dict[str, Any]:
-    """The attributes, if runs may be looked for by them here."""
+    """Return the attributes if runs may be filtered by them, else raise an error."""
     if scene.redactor.hides and not (
         workflows and all(scene.redactor.may_filter(given, workflow) for workflow in workflows)
     ):

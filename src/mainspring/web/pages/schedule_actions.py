@@ -1,4 +1,4 @@
-"""What can be done to schedules."""
+"""The actions on schedules."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PolicyText = Annotated[
 
 
 class OneSchedule(Body):
-    """A schedule to act on, and why."""
+    """A schedule to act on, and the reason."""
 
     id: Id
     reason: Reason | None = None
@@ -36,19 +36,19 @@ class Pausing(OneSchedule):
 
 
 class Triggering(OneSchedule):
-    """Acting now; `overlap` instead of the schedule's own policy."""
+    """A run to start now. `overlap` overrides the schedule's own policy."""
 
     overlap: OverlapName | None = None
 
 
 class Skipping(OneSchedule):
-    """A tick to leave out: the next one, or that of a nominal time."""
+    """A tick to skip: the next one, or that of a nominal time."""
 
     when: Moment | None = None
 
 
 class Backfilling(OneSchedule, kw_only=True):
-    """A stretch of time, both ends included. `again`: also times that have a run already."""
+    """A span of time, both ends included. `again`: also ticks that already have a run."""
 
     start: Moment
     end: Moment
@@ -63,7 +63,7 @@ class StoppingBackfill(OneSchedule, kw_only=True):
 
 
 class Described(OneSchedule, kw_only=True):
-    """What a schedule starts, and how: each part may be left out."""
+    """The parts of a schedule. Each may be left out."""
 
     spec: SpecText | None = None
     cron: CronText | None = None
@@ -78,7 +78,7 @@ class Described(OneSchedule, kw_only=True):
     note: Annotated[str, Meta(max_length=10000)] | UnsetType | None = UNSET
 
     def parts(self) -> dict[str, Any]:
-        """The parts that are given, as a file of schedules has them."""
+        """Return the given parts in the format of a file of schedules."""
         found: dict[str, Any] = {}
         if self.spec or self.cron:
             found["spec"] = spec_of_form(self.spec, self.cron, self.timezone).to_dict()
@@ -103,14 +103,14 @@ class Described(OneSchedule, kw_only=True):
 
 
 class Creating(Described, kw_only=True):
-    """A new schedule: `workflow`, and `spec` or `cron`, have to be given."""
+    """A new schedule: `workflow`, and `spec` or `cron`, are required."""
 
     paused: bool = False
     trigger: bool = False
 
 
 class Updating(Described, kw_only=True):
-    """What to change. With the revision that was looked at, a change by another operator in between is not overwritten."""
+    """Parts to change. With the `revision` that was read, a change by another operator since then is not overwritten."""
 
     revision: int | None = None
 

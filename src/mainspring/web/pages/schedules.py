@@ -1,4 +1,4 @@
-"""Schedules, one schedule, and looking ahead before something is changed."""
+"""Schedules, one schedule, and previews of changes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ScheduleQuery = query_of(
 
 
 class ScheduleList(Struct):
-    """A page of schedules, by id. Hand `next` back as `after`; null is the last page."""
+    """A page of schedules, by id. Pass `next` as `after` for the next page; null is the last page."""
 
     schedules: list[ScheduleCard]
     next: str | None
@@ -48,7 +48,7 @@ class ScheduleList(Struct):
 
 
 class TickQuery(Struct):
-    """Which schedule, and which of its ticks."""
+    """The id of a schedule, and the page of its ticks."""
 
     id: Id
     outcome: list[OutcomeName] = field(default_factory=list[OutcomeName])
@@ -57,24 +57,24 @@ class TickQuery(Struct):
 
 
 class ScheduleAnswer(Struct):
-    """All there is to know of a schedule."""
+    """A schedule with its ticks, days and warnings."""
 
     schedule: ScheduleDescription
     timezone: str
     ticks: list[TickInfo]
     next: str | None
-    """Hand it back as `after` for older ticks; null: there are none."""
+    """Pass as `after` for older ticks; null: there are none."""
     year: list[Day]
-    """Half a year of what was, half a year of what is to come, in the schedule's own zone."""
+    """Half a year of past days and half a year of future ones, in the schedule's own zone."""
     backfills: list[BackfillInfo]
     warnings: list[str]
-    """What may not be meant as it is written."""
+    """Parts of the spec that may not be meant as they are written."""
     known: list[str]
     """Functions that a schedule can start."""
 
 
 class SpecQuery(Struct):
-    """A spec to look at, as JSON, or a cron expression with its zone; with a schedule, what would change."""
+    """A spec to preview, as JSON, or a cron expression with its zone; with a schedule, compared with its own spec."""
 
     spec: SpecText | None = None
     cron: CronText | None = None
@@ -89,12 +89,12 @@ class SpecPreview(Struct):
     timezone: str
     upcoming: list[datetime]
     gone: list[datetime]
-    """Of the schedule's next times, those that this spec has not."""
+    """The next times of the schedule that this spec does not have."""
     warnings: list[str]
 
 
 class BackfillQuery(Struct):
-    """A stretch of time whose actions might be taken."""
+    """A span of time to preview a backfill of."""
 
     id: Id
     start: Moment
@@ -103,13 +103,13 @@ class BackfillQuery(Struct):
 
 
 class BackfillPreview(Struct):
-    """What a backfill would start."""
+    """The runs that a backfill would start."""
 
     times: list[datetime]
     more: bool
-    """There are more than are listed."""
+    """Whether there are more than are listed."""
     skipped: int
-    """How many times would be left out: they have a run already, wait for one, or are left to the clock."""
+    """The number of ticks that a backfill leaves out: they have a run, wait for one, or are still due."""
 
 
 @pages.view("/schedules", "schedules.html", query=ScheduleQuery)
@@ -153,7 +153,7 @@ def preview_backfill(scene: Scene, query: BackfillQuery) -> BackfillPreview:
         page = operations.schedules.ticks(query.id, since=listed[0], until=listed[-1], limit=2 * _MOST_PREVIEWED)
         taken = [tick for tick in page.ticks if tick.run is not None or tick.outcome.waiting]
         there = {tick.nominal for tick in taken if tick.source != "trigger"}
-        if not found.paused:  # what waits for its jitter only is left to the clock
+        if not found.paused:  # a tick that only waits for its jitter starts on its own
             there |= {when for when in found.upcoming if when <= to_datetime(scene.now)}
     left = [when for when in listed if when not in there]
     return BackfillPreview(left, len(times) > _MOST_PREVIEWED, len(listed) - len(left))
@@ -179,7 +179,7 @@ def schedule(scene: Scene, query: TickQuery) -> ScheduleAnswer:
 
 
 def spec_of_form(spec: str | None, cron: str | None, timezone: str | None) -> Spec:
-    """The spec that a form has: as JSON, or as a cron expression."""
+    """Return the spec of a form: JSON, or a cron expression."""
     if bool(spec) == bool(cron):
         raise InvalidInput("when? Give a cron expression, or a spec as JSON, not both")
     if spec:
@@ -188,7 +188,7 @@ def spec_of_form(spec: str | None, cron: str | None, timezone: str | None) -> Sp
 
 
 def read_spec(text: str) -> Spec:
-    """The spec as it was typed. All that is wrong with it is shown at once."""
+    """Decode a spec as typed. Raise one error that lists everything that is wrong with it."""
     given = read_value(text, "the spec")
     if not isinstance(given, dict):
         raise InvalidInput('the spec is a JSON object, such as {"cron": ["0 9 * * mon-fri"]}')

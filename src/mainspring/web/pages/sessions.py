@@ -1,4 +1,4 @@
-"""Who is signed in, and signing them out."""
+"""The sessions of users who are signed in, and ending them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ pages = Pages()
 
 
 class SessionList(Struct):
-    """The sessions that are not over, latest first."""
+    """The sessions that have not ended, latest first."""
 
     sessions: list[Session]
 
 
 class EndingSessions(Body):
-    """Sessions to end, and why."""
+    """Sessions to end, and the reason."""
 
     ids: Annotated[list[Annotated[str, Meta(max_length=100)]], Meta(min_length=1, max_length=500)]
     reason: Reason | None = None

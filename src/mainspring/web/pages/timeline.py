@@ -19,7 +19,7 @@ Limit = Annotated[int, Meta(ge=1, le=1_000)]
 
 
 class TimelineQuery(Struct):
-    """Which run, which of its operations, and the span of time that they are drawn in: that of the parent, if it is nested."""
+    """The id of a run, the page of its operations, and the span of time to draw: that of the parent, if the run is nested."""
 
     id: Id
     offset: Offset = 0
@@ -33,18 +33,18 @@ class Timeline(Struct):
 
     run: RunInfo
     steps: list[StepInfo]
-    """Its operations from `offset` on."""
+    """The operations from `offset` on."""
     offset: int
     operations: int
-    """How many operations it has."""
+    """The number of operations."""
     next: int | None
-    """The `offset` of the operations that follow; null: there are none."""
+    """The `offset` of the next page of operations; null on the last page."""
     children: list[RunSummary]
-    """Its latest children, and those that the operations here have started."""
+    """The latest children, and those that the operations on this page started."""
     waits: list[StepInfo]
-    """The messages and questions that it waits for: each can be sent, or asked."""
+    """The messages and questions that the run waits for: each can be sent, or asked."""
     logs: list[LogLine]
-    """The last lines that it logged, if they are kept (setting keep_logs)."""
+    """The last lines that the run logged, if they are stored (setting keep_logs)."""
     since: Moment | None = None
     until: Moment | None = None
 
@@ -71,7 +71,7 @@ def timeline_of(
         shown
         for step in page.waiting
         if not found.state.ended and step.awaited
-        if (shown := redactor.step(step, found)).name == step.name  # to a hidden name nothing can be sent
+        if (shown := redactor.step(step, found)).name == step.name  # nothing can be sent to a hidden name
     ]
     return Timeline(
         redactor.run(found),

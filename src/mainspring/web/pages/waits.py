@@ -1,4 +1,4 @@
-"""Runs that wait for a message, for an operator to answer."""
+"""Runs that wait for a message from an operator."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ class WaitGroup(Struct):
     topic: str
     count: int
     since: datetime
-    """Since when the run waits that has waited longest."""
+    """The time since which the longest of them has waited."""
     run: str
-    """That run."""
+    """The id of that run."""
 
 
 class WaitQuery(Struct):
-    """Which of them: of a function, of a topic."""
+    """Filters: a function, a topic."""
 
     workflow: Id | None = None
     topic: Id | None = None
 
 
 class WaitList(Struct):
-    """Runs that wait for a message, those that have waited longest first. A message is sent with /runs/send."""
+    """Runs that wait for a message, longest wait first. Send a message with /runs/send."""
 
     waits: list[AwaitedMessage]
     groups: list[WaitGroup]
-    """All of them by function and topic, whatever was asked for."""
+    """All such runs by function and topic, regardless of the filters."""
     more: bool
-    """Only so many were looked at: there may be more."""
+    """Whether the search stopped at its limit: there may be more."""
 
 
 @pages.view("/waits", "waits.html")

@@ -1,4 +1,4 @@
-"""Workers, versions, and runs that no worker can go on with."""
+"""Workers, versions, and runs that no worker can continue."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ class WorkerRow(Struct):
     started: datetime
     seen: datetime
     alive: bool
-    """It has shown life within a minute."""
+    """Whether the worker had a heartbeat within a minute."""
     runs: int
-    """How many runs it owns."""
+    """The number of runs that the worker owns."""
 
 
 class Fleet(Struct):
-    """The workers, the versions of the code, and the runs that none of them can go on with."""
+    """The workers, the versions of the code, and the runs that no worker can continue."""
 
     workers: list[WorkerRow]
     versions: list[VersionInfo]
     stranded: list[RunSummary]
     helps: list[str]
-    """The commands that help, the careful one first."""
+    """The commands that help, the most careful one first."""
 
 
 class Naming(Body):
-    """Which version is the newest one."""
+    """The version to make the newest."""
 
     version: Annotated[str, Meta(min_length=1, max_length=200, description="A version of the app.")]
     reason: Reason | None = None

@@ -1,4 +1,4 @@
-"""Functions: what can be started, with a form made from what each takes, and how their runs have gone."""
+"""Functions: a form to start each, generated from its parameters, and figures of its runs."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _LATEST = 20
 
 
 class WorkflowRow(Struct):
-    """A function that workers have, or whose runs there are."""
+    """A function that workers have, or that has runs."""
 
     name: str
     function: FunctionInfo | None
-    """What its workers say of it; null: no worker has described it."""
+    """The description by its workers; null: no worker has described the function."""
     figures: FunctionFigures | None
-    """Null: none of its runs has ended."""
+    """Null if no run of the function has ended."""
 
 
 class WorkflowList(Struct):
@@ -34,7 +34,7 @@ class WorkflowList(Struct):
 
 
 class WorkflowQuery(Struct):
-    """Which function; `again`: a run whose input is to be used again."""
+    """The name of a function. `again`: a run whose input to use again."""
 
     name: Id
     again: Id | None = None
@@ -46,9 +46,9 @@ class WorkflowAnswer(Struct):
     workflow: WorkflowRow
     runs: list[RunSummary]
     steps: list[StepFigures]
-    """How its steps have gone in the runs that ended last."""
+    """Figures of the steps of the latest ended runs."""
     given: dict[str, Any] | None
-    """The input of the run that is to be started again, by parameter name."""
+    """The input of the run to start again, by parameter name."""
     again: str | None
 
 
