@@ -1,1 +1,1 @@
-"""Other libraries and services: FastAPI, OpenTelemetry, webhooks and check-ins. Each module needs the package it is for."""
+"""Integrations: FastAPI, Django, OpenTelemetry, SQLAlchemy, Pydantic AI, webhooks. Each module needs the package it is for."""

@@ -1,10 +1,10 @@
-"""Telling others: a webhook for what goes wrong with schedules, and check-ins for services that notice when nothing happens.
+"""A webhook for alerts of schedules, and check-ins for services that notice when nothing happens.
 
 webhook(app, "https://hooks.example/mainspring")        # missed, late, paused by failures
 
 @app.scheduled("0 2 * * *")
 @app.workflow
-@check_in("https://hc-ping.com/your-id")                # begun, ended well, failed
+@check_in("https://hc-ping.com/your-id")                # started, succeeded, failed
 async def nightly() -> None: ...
 """
 
@@ -40,9 +40,9 @@ _PATIENT = Retry(10, first=5, factor=2, cap=600)
 def webhook(
     app: App, url: str, *, late: Duration = "5m", headers: Mapping[str, str] | None = None, name: str = "webhook"
 ) -> None:
-    """POST what goes wrong with a schedule to a URL, as JSON: ticks that were missed or late, schedules that failures paused.
+    """POST alerts of schedules to a URL, as JSON: ticks that were missed or late, schedules that failures paused.
 
-    Each is sent once, by a run of its own, which tries again for about an hour.
+    Each alert is sent once, by a run of its own, which retries for about an hour.
     """
     _check(url)
     extra = dict(headers or {})
@@ -60,9 +60,9 @@ def webhook(
 def check_in(
     url: str,
 ) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Callable[P, Coroutine[Any, Any, R]]]:
-    """Have a workflow say that it begins (`URL/start`), that it ended well (`URL`) and that it failed (`URL/fail`).
+    """Make a workflow report its start (`URL/start`), its success (`URL`) and its failure (`URL/fail`).
 
-    A check-in that does not get through is logged, and holds nothing up.
+    A check-in that fails is logged. The workflow continues.
     """
     _check(url)
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class DashboardArguments(TypedDict, total=False):
-    """What `mainspring.web.dashboard` takes."""
+    """The arguments of `mainspring.web.dashboard`."""
 
     auth: str | Token | Basic | Check | None
     read_only: bool
@@ -36,7 +36,7 @@ class DashboardArguments(TypedDict, total=False):
 def lifespan(
     app: App, inner: Callable[[Any], AbstractAsyncContextManager[Any]] | None = None
 ) -> Callable[[Any], AbstractAsyncContextManager[Any]]:
-    """A lifespan that enters the app while the site runs; `inner` is one of your own, entered inside it."""
+    """Return a lifespan that enters the app while the site runs. `inner` is a lifespan of your own, entered inside it."""
 
     @contextlib.asynccontextmanager
     async def entered(site: Any) -> AsyncGenerator[Any]:
@@ -51,7 +51,7 @@ def lifespan(
 
 
 def mount(site: Any, app: App, path: str = "/mainspring", **options: Unpack[DashboardArguments]) -> None:
-    """Put the dashboard under a path of the site."""
+    """Mount the dashboard under a path of the site."""
     from mainspring.web import dashboard  # noqa: PLC0415  (needs an extra)
 
     if not path.startswith("/") or path == "/":

@@ -1,4 +1,4 @@
-"""A Grafana dashboard of the figures that `/metrics` has.
+"""A Grafana dashboard of the figures in `/metrics`.
 
     python -m mainspring.integrations.grafana > mainspring.json        # then import it in Grafana, or provision it
 
@@ -14,7 +14,7 @@ from typing import Any
 
 
 def dashboard() -> dict[str, Any]:
-    """The dashboard, as Grafana takes it."""
+    """Return the dashboard in Grafana's JSON format."""
     found: dict[str, Any] = json.loads(
         resources.files("mainspring.integrations").joinpath("grafana.json").read_text("utf-8")
     )

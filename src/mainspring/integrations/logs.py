@@ -1,4 +1,4 @@
-"""Structured logs: every line says in its fields which run, step and attempt it comes from.
+"""Structured logs: every line has fields for its run, step and attempt.
 
     logging.basicConfig(handlers=[handler]); handler.setFormatter(JSONFormatter())        # the standard library
     structlog.configure(processors=[add_run, …, structlog.processors.JSONRenderer()])     # structlog
@@ -25,7 +25,7 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 
 
 class JSONFormatter(logging.Formatter):
-    """Formats a record of the standard library as one line of JSON: what was logged, its `extra`, and where in which run."""
+    """Formats a record of the standard library as one line of JSON: the message, its `extra`, and the run and step."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class JSONFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        # What the record carries was found where it was made: a handler may format it on another thread.
+        # The record carries the run of the thread that logged: a handler may format it on another thread.
         line |= {name: value for name in _NAMES if (value := getattr(record, f"mainspring_{name}", None)) is not None}
         line |= _trace()
         given = {name: value for name, value in vars(record).items() if name not in _STANDARD}
@@ -49,7 +49,7 @@ class JSONFormatter(logging.Formatter):
 
 
 def add_run(logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """A processor for structlog: adds the fields of the run in which something is logged."""
+    """Add the fields of the current run. A processor for structlog."""
     del logger, method
     for name, value in (fields() | _trace()).items():
         if value is not None:
@@ -58,7 +58,7 @@ def add_run(logger: Any, method: str, event: MutableMapping[str, Any]) -> Mutabl
 
 
 def _trace() -> dict[str, str]:
-    """The current span, if OpenTelemetry is in use in this process."""
+    """Return the ids of the current span, if OpenTelemetry is in use in this process."""
     api: Any = sys.modules.get("opentelemetry.trace")
     if api is None:
         return {}

@@ -1,13 +1,13 @@
 """Traces of runs: each operation is given to OpenTelemetry's SDK when it ends, and each run when it ends.
 
-    setup(app)                                  # OTLP, where the environment says: OTEL_EXPORTER_OTLP_ENDPOINT
-    trace(app, provider)                        # or: with a provider of one's own
-    carry(client)                               # runs that a client starts belong to the trace of who starts them, too
+    setup(app)                                  # OTLP, to OTEL_EXPORTER_OTLP_ENDPOINT
+    trace(app, provider)                        # or: with a provider of your own
+    carry(client)                               # runs that a client starts belong to the caller's trace, too
 
 A run that is started inside a span belongs to its trace: the W3C context (`traceparent`, `tracestate`) is among the run's attributes. The ids
 of spans are computed from the ids of runs. So a run and its children are one trace, whichever processes execute them and however often
 they are interrupted, and nothing has to be kept in memory for the days that a run may take. Inside a step the step's span is the
-current one, so that what a step's code traces itself, such as the requests it makes, belongs to the step.
+current one, so that spans made by the step's code, such as those of its requests, belong to the step.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ _ENDS = ("run.succeeded", "run.failed", "run.cancelled")
 def setup(
     app: App, *, endpoint: str | None = None, headers: Mapping[str, str] | None = None, service: str | None = None
 ) -> Any:
-    """Trace an app and send its spans by OTLP over HTTP, in batches; the provider. Call it once, before the app starts.
+    """Trace an app and send its spans by OTLP over HTTP, in batches. Return the provider. Call it once, before the app starts.
 
-    `endpoint` is the address of a collector (default: what OTEL_EXPORTER_OTLP_ENDPOINT says, else http://localhost:4318), `service` the name
-    of the service (default: OTEL_SERVICE_NAME, else the app's name). A provider that is in force already is used as it is.
+    `endpoint` is the address of a collector (default: OTEL_EXPORTER_OTLP_ENDPOINT, else http://localhost:4318), `service` the
+    name of the service (default: OTEL_SERVICE_NAME, else the app's name). A provider that is already set is used unchanged.
     """
     api, sdk = _import("opentelemetry.trace"), _import("opentelemetry.sdk.trace")
     provider = api.get_tracer_provider()
@@ -78,7 +78,7 @@ def _otlp(endpoint: str | None, headers: Mapping[str, str] | None, service: str)
 
 
 def trace(app: App, provider: Any = None) -> None:
-    """Have a span made of every operation that ends in this process, and one of every run; runs carry the trace they are started in."""
+    """Make a span of every operation and every run that ends in this process. Started runs carry the current trace."""
     tracer = _Tracer(app, provider)
     runtime_of(app).listeners.operations.append(tracer.operation)
     runtime_of(app).listeners.around = tracer.around
@@ -90,21 +90,21 @@ def trace(app: App, provider: Any = None) -> None:
 
 
 def carry(app: App | Client) -> None:
-    """Have every run that is started here inside a span belong to that span's trace."""
+    """Make every run that is started here inside a span belong to that span's trace."""
     carriers = runtime_of(app).carriers
     if carried not in carriers:
         carriers.append(carried)
 
 
 def carried() -> dict[str, str]:
-    """Attributes of a run that is to belong to the current trace, by the W3C: `traceparent`, `tracestate`; none outside of traces."""
+    """Return the attributes of a run in the current trace, by the W3C: `traceparent`, `tracestate`; empty outside of traces."""
     found: dict[str, str] = {}
     _import("opentelemetry.trace.propagation.tracecontext").TraceContextTextMapPropagator().inject(found)
     return found
 
 
 class _Origin(NamedTuple):
-    """The trace of a run and its children, the span that it was started in, if any, and whether spans of it are exported."""
+    """The trace of a run and its children, the span that it was started in, if any, and whether its spans are exported."""
 
     trace: int
     above: int | None
@@ -112,7 +112,7 @@ class _Origin(NamedTuple):
 
 
 class _Tracer:
-    """Makes spans of what happens in one process."""
+    """Makes the spans of the operations and runs of one process."""
 
     def __init__(self, app: App, provider: Any) -> None:
         self._app = app
@@ -121,18 +121,18 @@ class _Tracer:
         self._api = _import("opentelemetry.trace")
         self._context = _import("opentelemetry.context")
         self._traces: OrderedDict[str, _Origin] = OrderedDict()
-        """The traces of runs that were seen here lately."""
+        """The traces of the runs seen here most recently."""
         self._lock = threading.Lock()
 
     @property
     def _provider(self) -> Any | None:
-        """Who takes spans; None: OpenTelemetry is not set up."""
+        """The provider that receives spans; None if OpenTelemetry is not set up."""
         current = self._given or self._api.get_tracer_provider()
         return current if isinstance(current, self._sdk.TracerProvider) else None
 
     # -- as it happens -------------------------------------------------------------------------------------------------
     def operation(self, run: Run, step: Step) -> None:
-        """An operation is over. The child's own span shows what started it."""
+        """Export the span of an operation that has ended. A start has none: the child's own span shows it."""
         provider = self._provider
         if provider is None or step.child is not None or step.completed is None or step.started is None:
             return
@@ -156,7 +156,7 @@ class _Tracer:
             provider._active_span_processor.on_end(span)  # noqa: SLF001  (the SDK's only way for spans with ids of their own)
 
     def around(self, run: Run, position: str) -> Callable[[], None]:
-        """Make the span of a step the current one, until what is returned is called."""
+        """Make the span of a step the current one. Return a function that ends this."""
         provider, origin = self._provider, self._origin_of(run)
         if provider is None or origin is None:
             return _nothing
@@ -165,11 +165,11 @@ class _Tracer:
         return lambda: self._context.detach(token)
 
     async def begun(self, event: RunEvent) -> None:
-        """A run goes on here: its trace will be asked for."""
+        """Look up the trace of a run that begins or continues here, before its operations need it."""
         await self._asked(event.run)
 
     async def ended(self, event: RunEvent) -> None:
-        """A run is over."""
+        """Export the span of a run that has ended."""
         provider = self._provider
         if provider is None:
             return
@@ -180,7 +180,7 @@ class _Tracer:
 
     # -- which trace ---------------------------------------------------------------------------------------------------
     def _origin_of(self, run: Run) -> _Origin | None:
-        """The trace of a run, if it is known without a query."""
+        """Return the trace of a run, if it is known without a query."""
         if run.parent is None:
             return self._origin(run.id, run.created, json.loads(run.attributes))
         with self._lock:
@@ -201,7 +201,7 @@ class _Tracer:
         return info.id, to_micros(info.created), info.attributes
 
     def _origin(self, root: str, created: int, attributes: dict[str, Any]) -> _Origin:
-        """The trace that a run was started in, or one of its own, of which the sampler decides."""
+        """Return the trace that a run was started in, or a new one, sampled as the provider's sampler decides."""
         given = attributes.get(PARENT)
         if isinstance(given, str) and len(parts := given.split("-")) == 4:
             try:
@@ -220,7 +220,7 @@ def _nothing() -> None: ...
 
 
 class _Spans:
-    """Makes the spans of one trace, with ids of their own."""
+    """Makes the spans of one trace, with computed ids."""
 
     def __init__(self, provider: Any, origin: _Origin) -> None:
         self._sdk = _import("opentelemetry.sdk.trace")
@@ -229,7 +229,7 @@ class _Spans:
         self._origin = origin
 
     def run(self, info: RunInfo, above: int | None) -> Any:
-        """The span of a run, below another one."""
+        """Return the span of a run, below another one."""
         about: dict[str, Any] = {
             "mainspring.run": info.id,
             "mainspring.state": str(info.state),
@@ -242,7 +242,7 @@ class _Spans:
         return self._span(info.workflow, (_span_id(info.id), above), (started, ended), about, _error(info))
 
     def operation(self, run_id: str, step: Step) -> Any:
-        """The span of an operation, below that of its run."""
+        """Return the span of an operation, below that of its run."""
         about: dict[str, Any] = {
             "mainspring.run": run_id,
             "mainspring.position": step.position,

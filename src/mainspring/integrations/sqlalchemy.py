@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 
 _PREFIX = "mainspring_"
 SCHEMA = "mainspring"
-"""The schema that the tables are in on PostgreSQL, unless `Settings(schema=…)` names another one."""
+"""The schema of the tables on PostgreSQL, unless `Settings(schema=…)` names another one."""
 
 
 def include_name(name: str | None, type_: str, parent_names: Mapping[str, str | None], *, schema: str = SCHEMA) -> bool:
-    """Whether Alembic is to look at something in the database: not at the library's schema, nor at tables with its prefix.
+    """Whether Alembic should compare an object: not the library's schema, nor tables with its prefix.
 
-    For another schema: `functools.partial(include_name, schema="jobs")`. To leave out more: `include_name(*given) and mine(*given)`.
+    For another schema: `functools.partial(include_name, schema="jobs")`. To leave out more: `include_name(*given) and
+    mine(*given)`.
     """
     if type_ == "schema":
         return name != schema
@@ -39,7 +40,7 @@ def include_object(
     *,
     schema: str = SCHEMA,
 ) -> bool:
-    """The same for Alembic's `include_object`, which sees tables, columns and indexes as SQLAlchemy describes them."""
+    """Whether Alembic should compare an object, for its hook `include_object`, which receives SQLAlchemy's objects."""
     del name, reflected, compare_to
     table = object if type_ == "table" else getattr(object, "table", None)
     return table is None or not (table.schema == schema or table.name.startswith(_PREFIX))

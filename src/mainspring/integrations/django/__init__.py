@@ -3,7 +3,7 @@
     INSTALLED_APPS = [..., "mainspring.integrations.django"]
     TASKS = {"default": {"BACKEND": "mainspring.integrations.django.Backend"}}
 
-`manage.py migrate` makes the tables, `manage.py mainspring worker` executes. Needs the extra `django`, and on Django 5.2 the package
+`manage.py migrate` creates the tables, `manage.py mainspring worker` executes runs. Needs the extra `django`, and on Django 5.2 the package
 `django-tasks`.
 """
 

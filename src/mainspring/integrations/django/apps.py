@@ -1,4 +1,4 @@
-"""The Django app: its checks, and the tables that `manage.py migrate` makes."""
+"""The Django app: its checks, and the tables that `manage.py migrate` creates."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class MainspringConfig(AppConfig):
 
 
 def make_tables(*, using: str, verbosity: int = 1, stdout: OutputWrapper | None = None, **kwargs: Any) -> None:
-    """Bring the app's own tables up to date, with those of the database that has been migrated."""
+    """Create or upgrade the tables of the app after the database that has them was migrated."""
     del kwargs
     from mainspring.integrations.django.conf import in_memory  # noqa: PLC0415
     from mainspring.integrations.django.project import get_app  # noqa: PLC0415  (models are loaded now)

@@ -1,4 +1,4 @@
-"""Django's transactions: those that are open where something is started, and those that `@app.atomic` opens."""
+"""Django's transactions: those that are open at a start, and those that `@app.atomic` opens."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ def open_on(alias: str) -> bool:
 
 
 def open_elsewhere(alias: str | None) -> list[str]:
-    """Other databases on which a transaction is open on this thread."""
+    """Return the other databases on which a transaction is open on this thread."""
     return [
         each.alias for each in connections.all(initialized_only=True) if each.alias != alias and each.in_atomic_block
     ]
 
 
 def refuse_open(alias: str) -> None:
-    """Refuse a transaction that is open on this thread: what a run records could not be committed, or would wait for it for ever."""
+    """Refuse an open transaction on this thread: a run's record could not be committed, or would wait for it for ever."""
     if open_on(alias):
         raise InTransaction(_IN_BODY)
 
 
 @contextlib.contextmanager
 def opened(alias: str) -> Generator[Any]:
-    """Open a transaction whose commit is certain when this is left: never a part of another one."""
+    """Open a transaction of its own, never nested in another one, so that leaving the block commits."""
     connection = connections[alias]
     connection.close_if_unusable_or_obsolete()
     raw: Any = None
@@ -65,7 +65,7 @@ def opened(alias: str) -> Generator[Any]:
 
 
 def _judged(error: Error, raw: Any) -> BaseException:
-    """What an exception of the database's means: rolled back for others, or perhaps committed, or the function's own."""
+    """Map a database error: `Again` after a conflict, `StoreUnavailable` if it is busy or disconnected, else the error itself."""
     cause = error.__cause__
     if getattr(cause, "sqlstate", None) in _ROLLED_BACK:
         return Again(str(error))
@@ -78,7 +78,7 @@ def _judged(error: Error, raw: Any) -> BaseException:
 
 @contextlib.contextmanager
 def refusing_queries(alias: str) -> Generator[None]:
-    """Refuse Django's own queries where they would be no part of the transaction that is open."""
+    """Refuse Django's own queries where they would not be part of the open transaction."""
 
     def refuse(execute: Callable[..., Any], *args: Any) -> Any:
         del execute, args

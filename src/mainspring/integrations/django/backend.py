@@ -1,4 +1,4 @@
-"""The backend of Django's tasks: a task that is enqueued is a run."""
+"""The backend of Django's tasks: an enqueued task is a run."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DurableTask(Task):  # type: ignore[type-arg]  # at run time it takes none
-    """A task that can be retried, and be limited in time: `@task(retry=5, timeout="10m")`."""
+    """A task with a retry policy and a timeout: `@task(retry=5, timeout="10m")`."""
 
     retry: Retry | int | None = None
     timeout: Duration | None = None
@@ -64,12 +64,12 @@ class Backend(BaseTaskBackend):
         return get_app()
 
     def validate_task(self, task: AnyTask) -> None:
-        """Check a task, when it is defined and when it is enqueued. From then on the app knows it."""
+        """Check a task when it is defined and when it is enqueued, and register it with the app."""
         super().validate_task(task)
         self.app.tasks.of(task)
 
     def check(self, **kwargs: Any) -> list[CheckMessage]:
-        """See that the settings fit together."""
+        """Check that the settings fit together."""
         del kwargs
         return checks.of_backend(self)
 
@@ -90,9 +90,9 @@ class Backend(BaseTaskBackend):
         return self._enqueued(result, run_id)
 
     async def aenqueue(self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """The same from a coroutine. In the body of a workflow it is an operation of its run."""
+        """Enqueue a task from a coroutine. In the body of a workflow it is an operation of the run."""
         if not isinstance(current.get(), Branch):
-            # On the thread on which Django's queries are made: a transaction that is open there is joined.
+            # Executed on the thread of Django's queries, so that a transaction that is open there is joined.
             return await sync_to_async(self.enqueue, thread_sensitive=True)(task, args, kwargs)
         self.validate_task(task)
         result = self._ready(task, args, kwargs)
@@ -135,7 +135,7 @@ class Backend(BaseTaskBackend):
 
     # -- results -------------------------------------------------------------------------------------------------------
     def get_result(self, result_id: str) -> AnyResult:
-        """The result of a task, as it stands. What a transaction that is still open has enqueued is not there yet."""
+        """Return the current result of a task. A task enqueued in a transaction that is still open does not exist yet."""
         _refuse_loop("aget_result()")
         app = self.app
         try:
@@ -146,7 +146,7 @@ class Backend(BaseTaskBackend):
         return results.result_of(self._task(info.workflow, info.attributes, result_id), info, events)
 
     async def aget_result(self, result_id: str) -> AnyResult:
-        """The same from a coroutine."""
+        """Return the current result of a task, from a coroutine."""
         app = self.app
         try:
             info = await app.runs.get(str(result_id))
@@ -156,7 +156,7 @@ class Backend(BaseTaskBackend):
         return results.result_of(self._task(info.workflow, info.attributes, result_id), info, events)
 
     def _task(self, path: str, attributes: Mapping[str, Any], result_id: str) -> AnyTask:
-        """The task of a run; a run that no backend of this alias has enqueued is none."""
+        """Return the task of a run. Raise an error if no backend of this alias enqueued the run."""
         if attributes.get(BACKEND) != self.alias:
             raise TaskResultDoesNotExist(result_id)
         try:

@@ -1,4 +1,4 @@
-"""Verbs in code of a Django project: what they start is part of the transaction that Django has open on the thread."""
+"""Verbs in code of a Django project: the runs they start are part of the transaction that Django has open on the thread."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ R = TypeVar("R")
 
 
 def callers_of(app: OrmApp) -> dict[type, Callable[[Any, Any], Any]]:
-    """The callers of a project's app, by the class of the place that a verb is called from."""
+    """Return the callers of a project's app, by the class of the place of the call."""
     return {
         **CALLERS,
         type(None): lambda runtime, _: DjangoOutside(app, runtime),
@@ -39,7 +39,7 @@ def callers_of(app: OrmApp) -> dict[type, Callable[[Any, Any], Any]]:
 
 
 class _Joining(Outside):
-    """Starts runs, and makes transactions, as part of the transaction that Django has open on this thread."""
+    """Starts runs and executes transactions as part of the transaction that Django has open on this thread."""
 
     app: OrmApp
 
@@ -54,7 +54,7 @@ class _Joining(Outside):
         return self._join(lambda inside: inside.start_later(call, text, time))
 
     def _join(self, work: Callable[[Caller], Coroutine[Any, Any, R]]) -> Coroutine[Any, Any, R]:
-        """Do something inside the transaction, now and on this thread, whose connection it is. Awaiting it only gets what it came to."""
+        """Do `work` inside the transaction, at once and on this thread. Return a coroutine of the result."""
         transaction.on_commit(self.app.notify, using=self.app.alias)
         with self.app.joined():
             inside = current_caller(self.runtime)
@@ -85,9 +85,9 @@ class DjangoInStep(_Joining, InStep):
 
 
 class DjangoInRun(InRun):
-    """A workflow that is being executed. A `def` one calls no functions while a transaction of Django's is open.
+    """A workflow that is being executed. A `def` workflow calls no functions while a transaction of Django's is open.
 
-    What the run records could not be committed before the transaction ends: on SQLite it would wait for it for ever.
+    The run's record could not be committed before the transaction ends: on SQLite the commit would wait for ever.
     """
 
     def __init__(self, app: OrmApp, runtime: Runtime, branch: Branch) -> None:

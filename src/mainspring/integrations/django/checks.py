@@ -1,4 +1,4 @@
-"""System checks: what `manage.py check` says of the settings."""
+"""System checks of the settings, for `manage.py check`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LABEL = "mainspring"
 
 
 def of_settings(app_configs: Any = None, **kwargs: Any) -> list[checks.CheckMessage]:
-    """What is wrong with the setting MAINSPRING and the database that it names."""
+    """Return what is wrong with the setting MAINSPRING and the database that it names."""
     del app_configs, kwargs
     try:
         found = configuration()
@@ -72,7 +72,7 @@ def _of_database(alias: str) -> list[checks.CheckMessage]:
 
 
 def of_backend(backend: BaseTaskBackend) -> list[checks.CheckMessage]:
-    """What is wrong with an entry of TASKS."""
+    """Return what is wrong with an entry of TASKS."""
     found: list[checks.CheckMessage] = []
     if not apps.is_installed("mainspring.integrations.django"):
         found.append(

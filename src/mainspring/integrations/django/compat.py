@@ -37,7 +37,7 @@ else:
             raise MissingExtra(
                 "this version of Django has no tasks of its own; pip install django-tasks, or use Django 6"
             ) from missing
-        # Up to version 0.12 they have names of their own.
+        # Up to version 0.12 some names are different.
         InvalidTask = getattr(exceptions, "InvalidTask", None) or exceptions.InvalidTaskError
         TaskResultDoesNotExist = getattr(exceptions, "TaskResultDoesNotExist", None) or exceptions.ResultDoesNotExist
 

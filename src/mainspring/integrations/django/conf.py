@@ -3,7 +3,7 @@
 MAINSPRING = {
     "DATABASE": "default",          # an alias of DATABASES: the tables are there, and requests' transactions are joined
     "URL": "postgresql://…",        # or another database, together with ATOMIC
-    "ATOMIC": "join",               # what becomes of what is started inside transaction.atomic: join, on_commit or immediate
+    "ATOMIC": "join",               # starts inside transaction.atomic: join, on_commit or immediate
     "NAME": "shop", "VERSION": "7", "IMPORTS": ["shop.workflows"], "STAFF_ROLE": "operator",
     "LEASE": 15, "CONCURRENCY": 100,                       # and every other field of mainspring.Settings
 }
@@ -38,10 +38,10 @@ _VENDORS = ("sqlite", "postgresql")
 
 @dataclass(frozen=True)
 class Configuration:
-    """What the setting says. Whatever is wrong with it is one `ImproperlyConfigured`, with all faults."""
+    """The parsed setting. One `ImproperlyConfigured` lists everything that is wrong with it."""
 
     alias: str | None
-    """The alias of the Django database that has the tables; None: they are in a database of their own."""
+    """The alias of the Django database that has the tables; None: the tables are in a database of their own."""
     url: str | None
     atomic: str
     name: str
@@ -52,7 +52,7 @@ class Configuration:
 
 
 def configuration() -> Configuration:
-    """Read the setting, as it is now."""
+    """Read the current setting."""
     given: Any = getattr(settings, "MAINSPRING", {})
     if not isinstance(given, dict):
         raise ImproperlyConfigured(f"MAINSPRING is a dict, not {given!r}")
@@ -108,7 +108,7 @@ def _project() -> str:
 
 
 def database_url(found: Configuration) -> str:
-    """The URL of the app's database. A test runner that puts another database behind an alias is followed."""
+    """Return the URL of the app's database: the current one, because a test runner may put another database behind an alias."""
     if found.url is not None:
         return found.url
     assert found.alias is not None  # noqa: S101  (one of the two)

@@ -1,4 +1,4 @@
-"""The dashboard as a view of Django's: behind its middleware and its login, under WSGI and ASGI."""
+"""The dashboard as a Django view: behind Django's middleware and login, under WSGI and ASGI."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _USER = "mainspring_django_user"
 _dashboards: dict[bool, Dashboard] = {}
 
 
-@csrf_exempt  # it has a token of its own in its forms, and refuses requests of other sites
+@csrf_exempt  # the dashboard's forms have a token of their own, and it refuses requests of other sites
 async def dashboard(request: HttpRequest, path: str = "") -> HttpResponseBase:
-    """A page of the dashboard, for staff. Superusers are its admins, other staff have the role that STAFF_ROLE names."""
+    """Serve a page of the dashboard to staff. Superusers are its admins, other staff have the role that STAFF_ROLE names."""
     person: Any = await request.auser()
     if not person.is_active or not person.is_staff:
         if person.is_authenticated:
@@ -56,7 +56,7 @@ for (
 
 
 def _site(*, live: bool) -> Dashboard:
-    """The dashboard of this process. Without a loop that goes on, an open page polls instead of listening."""
+    """Return the dashboard of this process. Under WSGI (`live` is False) an open page polls instead of listening."""
     if live not in _dashboards:
         _dashboards[live] = make_dashboard(get_app(), auth=_user_of)
         if not live:
@@ -96,7 +96,7 @@ def _scope(request: HttpRequest, path: str, user: User) -> dict[str, Any]:
 
 
 class _Answer:
-    """One request to an ASGI app, and its answer as Django's."""
+    """One request to an ASGI app, and its response as Django's."""
 
     def __init__(self, site: Callable[..., Coroutine[Any, Any, None]], scope: dict[str, Any], body: bytes) -> None:
         self._site = site
@@ -106,7 +106,7 @@ class _Answer:
         self._started: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
 
     async def given(self, *, live: bool) -> HttpResponseBase:
-        """The answer: all of it, or a stream of events as they come."""
+        """Return the response: all of it, or a stream of events."""
         work = asyncio.get_running_loop().create_task(self._served())
         start = await self._started
         headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in start["headers"]]
@@ -135,7 +135,7 @@ class _Answer:
     async def _receive(self) -> dict[str, Any]:
         if self._body:
             return {"type": "http.request", "body": self._body.pop(), "more_body": False}
-        await asyncio.Event().wait()  # a browser that is gone cancels this
+        await asyncio.Event().wait()  # cancelled when the browser disconnects
         return {"type": "http.disconnect"}
 
     async def _send(self, message: dict[str, Any]) -> None:

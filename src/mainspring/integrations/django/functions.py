@@ -1,4 +1,4 @@
-"""The functions behind Django's tasks: each task is a step of the app, under the path of its function."""
+"""The functions of Django's tasks: each task is a step of the app, named by the path of its function."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class TaskFunctions:
         self._app = app
         self._all: dict[str, Fn] = {}
         self._declared: set[str] = set()
-        """Queues that a worker with this code declares, or that are there."""
+        """Queues that a worker with this code declares, or that exist already."""
         for event in ("run.succeeded", "run.failed", "run.cancelled"):
             app.on(event, self._ended)
 
     def of(self, task: AnyTask) -> Fn:
-        """The function behind a task."""
+        """Return the function of a task."""
         path = task.module_path
         if path not in self._all:
             self._all[path] = self._app.step(name=path)(self._function(path, task.func))
@@ -63,7 +63,7 @@ class TaskFunctions:
                 self._app.queue(name)
 
     def make_queue(self, name: str) -> None:
-        """Make a queue that only a call names: QUEUES is empty, so that any name is valid, and no code declares it."""
+        """Create a queue that only a call names and no code declares. QUEUES is empty, so any name is valid."""
         app = self._app
         if name in self._declared or name in runtime_of(app).queues:
             return
@@ -109,10 +109,10 @@ class TaskFunctions:
         return acall if inspect.iscoroutinefunction(func) else call
 
     async def _ended(self, event: RunEvent) -> None:
-        """Send Django's signal for a task that is over."""
+        """Send Django's signal for a task that has ended."""
         if event.workflow not in self._all:
             return
-        with contextlib.suppress(NotFound):  # deleted at once
+        with contextlib.suppress(NotFound):  # the run may already be deleted
             info, events = await self._app.runs.get(event.run), await self._app.get_events(event.run)
             error: BaseException | None = None
             try:
@@ -123,7 +123,7 @@ class TaskFunctions:
             await asyncio.to_thread(self._send_finished, task, results.result_of(task, info, events), error)
 
     def _send_finished(self, task: AnyTask, result: AnyResult, error: BaseException | None) -> None:
-        """Send it inside the handler of the exception, if there was one: what reports errors looks for it there."""
+        """Send the signal while the task's exception, if any, is being handled: error reporters look for it there."""
         try:
             _handling(error, lambda: task_finished.send(sender=_sender(task), task_result=result))
         finally:
@@ -131,7 +131,7 @@ class TaskFunctions:
 
 
 def _handling(error: BaseException | None, work: Callable[[], object]) -> None:
-    """Do something as the handler of an exception does it. Not a context manager: a generator keeps what it handles to itself."""
+    """Call `work` while `error` is being handled. This is no context manager: a generator hides the exception it handles."""
     if error is None:
         work()
         return

@@ -1,4 +1,4 @@
-"""An app in a database of Django's: transactions with the ORM, and Django's connections around the functions that it executes."""
+"""An app in a database of Django's: transactions with the ORM, and Django's connection handling around functions."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ class OrmApp(App):
         )
         self.configuration: Configuration = found
         self.closes_connections = False
-        """Close all of a thread's connections after each run, not only old ones: a test's database is to be removed."""
+        """Whether to close all connections of a thread after each run, so that a test database can be dropped."""
 
     @property
     def alias(self) -> str | None:
-        """The alias of the Django database that has the app's tables, if it is one of Django's."""
+        """The alias of the Django database that has the app's tables, if they are in one."""
         return self.configuration.alias
 
     def now(self) -> datetime:
-        """The time of the app's clock: in a test, the virtual one."""
+        """Return the time of the app's clock: in a test, virtual time."""
         return to_datetime(self._runtime.clock.now())
 
     # -- registering ---------------------------------------------------------------------------------------------------
@@ -68,8 +68,8 @@ class OrmApp(App):
     def atomic(self, fn: Any = None, /, *, name: str | None = None) -> Any:
         """Register a transaction with the ORM: its function runs inside Django's `atomic`, and that commit records its outcome.
 
-        In a workflow it happens exactly once. What it starts and enqueues begins if, and only if, it commits. Called inside a
-        transaction that is open already, outside runs, it is part of that one, by a savepoint.
+        In a workflow it commits exactly once. The runs that it starts and enqueues begin only if it commits. Called outside of
+        runs inside an open transaction, it is part of that transaction, as a savepoint.
         """
 
         def decorate(fn: Any) -> Any:
@@ -110,12 +110,12 @@ class OrmApp(App):
         return super().joined(connection)
 
     def notify(self) -> None:
-        """Have the worker in this process, if there is one, look for runs to execute."""
+        """Notify the worker in this process, if there is one, of runs to execute."""
         if self._runtime.engine is not None:
             self._runtime.connection().notify(Signal(ready=True))
 
     def joins(self, what: str) -> bool:
-        """Whether something that is started here is to be part of a transaction of Django's. Where that cannot be, an error says so."""
+        """Whether a start is part of an open transaction of Django's. Raise an error for a transaction of another database."""
         if current.get() is not None and not isinstance(current.get(), StepScope):
             return False  # an operation of a run, or part of a transaction already
         alias, policy = self.alias, self.configuration.atomic
@@ -131,7 +131,7 @@ class OrmApp(App):
         return False
 
     def _tidy(self, function: Function) -> Callable[..., Any]:
-        """A `def` function with Django's connections looked after around it, on the thread that executes it."""
+        """Wrap a `def` function: close Django's old connections before and after it, on the thread that executes it."""
         fn = function.fn
         plain = function.kind == "transaction" and function.within is None and function.database is None
 
@@ -151,7 +151,7 @@ class OrmApp(App):
         return tidy
 
     def _tidy_async(self, function: Function) -> Callable[..., Any]:
-        """The same of an `async def` step, whose queries are made on the thread that Django keeps for that."""
+        """Wrap an `async def` step: close Django's old connections before and after it, on Django's thread for queries."""
         fn = function.fn
         if function.kind != "step":
             return fn
@@ -169,17 +169,17 @@ class OrmApp(App):
         return tidy
 
     def _without_queries(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the function of a transaction that Django's queries are no part of."""
+        """Call the function of a transaction that is not Django's, and refuse Django's queries in it."""
         if self.alias is None:
             return fn(*args, **kwargs)
         try:
             with atomic.refusing_queries(self.alias):
                 return fn(*args, **kwargs)
         finally:
-            self.close_connections()  # a query that is refused has connected before
+            self.close_connections()  # a refused query has opened a connection
 
     def close_connections(self) -> None:
-        """Close connections of this thread that are too old or broken."""
+        """Close the connections of this thread that are too old or broken."""
         close_old_connections()
         if self.closes_connections:
             for connection in connections.all(initialized_only=True):

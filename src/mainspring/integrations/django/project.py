@@ -1,4 +1,4 @@
-"""The app of a Django project: registered with, executed by `manage.py mainspring worker`, and part of requests' transactions."""
+"""The app of a Django project: executed by `manage.py mainspring worker`, and part of requests' transactions."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ _making = threading.RLock()
 
 
 def get_app() -> DjangoApp:
-    """The app of this project, made when it is first asked for. Sets Django up in a process that has not done so."""
+    """Return the app of this project, created at the first call. Sets Django up in a process that has not done so."""
     with _making:
         if not _apps:
             if not (apps.ready or apps.loading):
                 django.setup()
-            if not _apps:  # Django's own start may have asked for it
+            if not _apps:  # `django.setup` may have created it
                 _apps.append(DjangoApp())
         return _apps[0]
 
 
 class DjangoApp(OrmApp):
-    """The app of a Django project. What is started inside `transaction.atomic` is part of that transaction."""
+    """The app of a Django project. A start inside `transaction.atomic` is part of that transaction."""
 
     def __init__(self) -> None:
         super().__init__()
         self._runtime.callers = callers_of(self)
         self.tasks = TaskFunctions(self)
-        """The functions behind Django's tasks."""
+        """The functions of Django's tasks."""
 
     def _import_all(self) -> None:
         """Import the module `tasks` of every installed app, and those that the setting IMPORTS names."""
@@ -43,7 +43,7 @@ class DjangoApp(OrmApp):
         self.tasks.declare_queues()
 
     def make_tables(self) -> None:
-        """Bring the app's tables up to date, on a connection that is closed afterwards."""
+        """Create or upgrade the app's tables, on a connection that is closed afterwards."""
         from mainspring.operations.database import migrate  # noqa: PLC0415  (only where tables are made)
 
         migrate(self.url, self.settings)

@@ -1,8 +1,9 @@
-"""What Django shows of a task: a `TaskResult`, made of a run and of the history of its attempts.
+"""Django's `TaskResult` of a task, made from a run and the history of its attempts.
 
-A run has its last error and, while it is executed, its worker. Django wants those of all attempts. So each attempt begins by setting the
-event `django`: a list of the attempts so far, each with its worker and time, and its error. A retry forgets what the attempt before it has
-set; so an exception that leaves a task has the list with it, as an attribute, and the run has that with its error.
+A run has its last error and, while it is executed, its worker. Django wants those of all attempts. So each attempt begins by
+setting the event `django`: a list of the attempts so far, each with its worker, time and error. A retry deletes the events of
+the attempt before it. So an exception that leaves a task carries the list as an attribute, which is stored with the run's
+error.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ BACKEND, ENQUEUED, RUN_AFTER = "django_backend", "enqueued_at", "run_after"
 """Attributes of a task's run."""
 _CARRIED = "mainspring_attempts"
 _MOST_ATTEMPTS, _LONGEST_TRACEBACK = 12, 4_000
-"""An exception takes no more than 64,000 bytes of an attribute with it, so earlier attempts are forgotten."""
+"""An exception's attribute is limited to 64,000 bytes, so the earliest attempts are dropped."""
 
 _STATUS = {
     State.SCHEDULED: TaskResultStatus.READY,
@@ -41,23 +42,23 @@ _STATUS = {
 
 
 def began_before(info: RunInfo) -> bool:
-    """Whether this is not the first time that a worker begins a run."""
+    """Whether a worker began this run before."""
     return info.attempts > 1 or info.epoch > 1
 
 
 def begun(info: RunInfo, events: dict[str, Any], now: datetime) -> list[dict[str, Any]]:
-    """The history with an attempt that begins now."""
+    """Return the history with an attempt that begins now."""
     return [*_history(info, events)[-_MOST_ATTEMPTS:], {"worker": info.worker, "at": now.isoformat()}]
 
 
 def carry(error: BaseException, history: list[dict[str, Any]]) -> None:
-    """Have an exception take the history with it."""
-    with contextlib.suppress(AttributeError, TypeError):  # one that takes no attributes
+    """Attach the history to an exception."""
+    with contextlib.suppress(AttributeError, TypeError):  # an exception that takes no attributes
         setattr(error, _CARRIED, history)
 
 
 def _history(info: RunInfo, events: dict[str, Any]) -> list[dict[str, Any]]:
-    """All attempts. Between two of them the run has the list with its error, which is that of the last one."""
+    """Return all attempts. Between two attempts the list is stored with the run's error, which is that of the last one."""
     if HISTORY in events:
         return list(events[HISTORY])
     stored = info.error or {}
@@ -66,7 +67,7 @@ def _history(info: RunInfo, events: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def result_of(task: AnyTask, info: RunInfo, events: dict[str, Any]) -> AnyResult:
-    """The result of a task, as it stands."""
+    """Return the current result of a task."""
     history = _history(info, events)
     status = _STATUS[info.state]
     errors = [TaskError(**attempt["error"]) for attempt in history if "error" in attempt]
@@ -106,13 +107,13 @@ def _error(stored: dict[str, Any]) -> dict[str, str]:
 
 
 def _arguments(stored: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    if "*" in stored:  # started by name, without the code
+    if "*" in stored:  # started by name, without the task's code
         return list(stored["*"]), {key: value for key, value in stored.items() if key != "*"}
     return list(stored.get("*args", ())), dict(stored.get("**kwargs", {}))
 
 
 def _as_enqueued(task: AnyTask, info: RunInfo) -> AnyTask:
-    """The task with what it was enqueued with, where that is not its default."""
+    """Return the task with the options of its enqueue, where they differ from its own."""
     run_after = info.attributes.get(RUN_AFTER)
     queue, priority = info.queue or task.queue_name, -info.priority
     backend = info.attributes.get(BACKEND, task.backend)
@@ -127,6 +128,6 @@ def _as_enqueued(task: AnyTask, info: RunInfo) -> AnyTask:
 
 
 def time_of(given: datetime | str) -> datetime:
-    """A time as Django has it: aware, or in local time where the project has no time zones."""
+    """Return a time as Django has it: aware, or in local time where the project has no time zones."""
     time = datetime.fromisoformat(given) if isinstance(given, str) else given
     return time if settings.USE_TZ else timezone.make_naive(time)

@@ -46,11 +46,11 @@ class BlockingWorld:
 
     @property
     def now(self) -> datetime:
-        """Civil time in this world."""
+        """Return civil time in this world."""
         return self._inner.now
 
     def advance(self, by: timedelta | float | str) -> None:
-        """Let that much civil time pass. All that becomes due on the way has happened when this returns."""
+        """Let a length of civil time pass. When this returns, everything that became due has happened."""
         self._move(self._inner.advance(by))
 
     def advance_to(self, when: datetime) -> None:
@@ -58,11 +58,11 @@ class BlockingWorld:
         self._move(self._inner.advance_to(when))
 
     def drain(self) -> None:
-        """Wait until all that is due now has happened."""
+        """Wait until everything that is due now has happened."""
         self._move(self._inner.drain())
 
     def _move(self, moving: Coroutine[Any, Any, None]) -> None:
-        """Move the clock once the worker has seen what the test has committed, and wait until it has seen what that has led to."""
+        """Move the clock after the worker has processed what the test committed, and wait until it has processed the effects."""
         self._portal.call(self.app.drain())
         self._portal.call(moving)
         self._portal.call(self.app.drain())
@@ -70,13 +70,13 @@ class BlockingWorld:
     def replace(
         self, function: AsyncFn[..., Any] | SyncFn[..., Any] | AnyTask, fake: Callable[..., Any]
     ) -> Replacement:
-        """Have `fake` called instead of a workflow, a step or a task of Django's, while this is entered."""
+        """Call `fake` instead of a workflow, a step or a Django task, inside the block."""
         return self._inner.replace(self.app.tasks.of(function) if isinstance(function, Task) else function, fake)
 
 
 @contextlib.contextmanager
 def world(*, at: datetime | str = "2026-01-01T00:00:00Z") -> Generator[BlockingWorld]:
-    """Enter the project's app as a worker, on the test database without the runs of earlier tests, at a time of the test's choosing."""
+    """Enter the project's app as a worker at a chosen time, on the test database without the runs of earlier tests."""
     app = get_app()
     if app.alias is not None and in_memory(app.alias):
         raise ImproperlyConfigured(
@@ -102,7 +102,7 @@ def world(*, at: datetime | str = "2026-01-01T00:00:00Z") -> Generator[BlockingW
 
 
 def _empty(app: DjangoApp) -> None:
-    """Delete the runs and schedules that earlier tests have left."""
+    """Delete the runs and schedules that earlier tests left."""
     page = app.runs.list.sync(limit=_AT_ONCE)
     runs = list(page.runs)
     while page.next is not None:
@@ -118,7 +118,7 @@ def _empty(app: DjangoApp) -> None:
 
 
 class WorldTestCase(TransactionTestCase):
-    """Tests with `self.world`, a world of their own each. `at` is when it begins."""
+    """A test case with `self.world`, a new world for each test. `at` is its start time."""
 
     at: ClassVar[datetime | str] = "2026-01-01T00:00:00Z"
     world: BlockingWorld

@@ -6,7 +6,7 @@
     async def answer(question: str) -> str:
         return (await support.run(question)).output
 
-A run that a crash interrupts is replayed from its record: a model request that was answered is not sent again. Outside workflows a
+After a crash the run is replayed from its record: a model request that was answered is not sent again. Outside workflows a
 `DurableAgent` is the agent that it wraps.
 """
 

@@ -97,7 +97,7 @@ class DurableAgent(WrapperAgent[AgentDepsT, OutputDataT]):
             return super().run_sync(*args, **options)
 
     def _durable(self, positions: Positions) -> list[AgentCapability[AgentDepsT]]:
-        """The capabilities that make one run of the agent durable."""
+        """Return the capabilities that make one run of the agent durable."""
         publish = self._publisher.publish if self._streams else None
 
         async def decide(ctx: RunContext[Any], requests: DeferredToolRequests) -> DeferredToolResults:
@@ -130,7 +130,7 @@ class DurableAgent(WrapperAgent[AgentDepsT, OutputDataT]):
 
     @property
     def answers(self) -> Topic[Answer]:
-        """The topic of results of tool calls that are executed outside: `await app.send(run_id, agent.answers, Answer(call, value))`."""
+        """The topic of results of tool calls executed outside: `await app.send(run_id, agent.answers, Answer(call, value))`."""
         return self._decisions.answers
 
     async def approve(self, run_id: str, call: str, *, args: dict[str, Any] | None = None) -> None:
@@ -138,9 +138,9 @@ class DurableAgent(WrapperAgent[AgentDepsT, OutputDataT]):
         await self._app.send(run_id, self.approvals, Approval(call, args=args))
 
     async def deny(self, run_id: str, call: str, message: str | None = None) -> None:
-        """Deny a tool call of a run; the model receives the message."""
+        """Deny a tool call of a run. The model receives the message."""
         await self._app.send(run_id, self.approvals, Approval(call, approved=False, message=message))
 
     async def answer(self, run_id: str, call: str, value: Any) -> None:
-        """Give the result of a tool call that is executed outside."""
+        """Send the result of a tool call that is executed outside."""
         await self._app.send(run_id, self.answers, Answer(call, value))

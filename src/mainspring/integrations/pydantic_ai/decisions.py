@@ -1,4 +1,4 @@
-"""Decisions of people about an agent's tool calls: which ones are pending, and messages that approve, deny or answer them."""
+"""Decisions of people about an agent's tool calls: the pending calls, and messages that approve, deny or answer them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ log = logging.getLogger("mainspring.integrations")
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A tool call that waits for a decision: for an approval, or for its result from outside."""
+    """A tool call that waits for an approval, or for its result from outside."""
 
     call: str
     tool: str
@@ -37,7 +37,7 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """A decision about a tool call. `message` tells the model why it was denied; `args` replaces the arguments it gave."""
+    """A decision about a tool call. `message` tells the model why the call was denied; `args` replaces the call's arguments."""
 
     call: str
     approved: bool = True
@@ -63,14 +63,14 @@ class Decisions:
         self._timeout = None if timeout is None else micros(timeout) / SECOND
 
     async def announce(self, requests: DeferredToolRequests) -> list[Pending]:
-        """Tell which tool calls wait for a decision."""
+        """Publish the tool calls that wait for a decision."""
         found = [_pending(call, requests, "approval") for call in requests.approvals]
         found += [_pending(call, requests, "answer") for call in requests.calls]
         await run.set_event(self.pending, found)
         return found
 
     async def receive(self, requests: DeferredToolRequests, pending: list[Pending]) -> DeferredToolResults:
-        """The decisions about all of them, received as messages."""
+        """Receive the decisions about all of the tool calls, as messages."""
         waiting = {each.call: each for each in pending}
         began = run.now()
         approvals: dict[str, bool | ToolApproved | ToolDenied] = {}
@@ -101,7 +101,7 @@ class Decisions:
 
     @staticmethod
     def _is_expected(call: str, waits_for: str, waiting: dict[str, Pending]) -> bool:
-        """Whether a decision is the first about a call that waits for it; others are logged and ignored."""
+        """Whether a decision is the first about a call that waits for it. Other decisions are logged and ignored."""
         if call in waiting and waiting[call].waits_for == waits_for:
             del waiting[call]
             return True

@@ -1,4 +1,4 @@
-"""The capability that makes steps of an agent's operations, on Pydantic AI's interface for durable engines."""
+"""The capability that executes an agent's operations as steps, on Pydantic AI's interface for durable engines."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Durability(BaseDurabilityCapability[AgentDepsT]):
         durable_unit_noun="step",
         durable_container_noun="workflow",
         codec=JSON_CODEC,
-        # Connections belong to steps: a workflow that sleeps for a night holds none, and its replay opens none.
+        # Connections belong to steps: a workflow that sleeps for a night holds none, and a replay opens none.
         toolset_lifecycles={"function": "enter-always", "mcp": "enter-never", "dynamic": "enter-never"},
         unsupported_runtime_toolset_kinds=frozenset({"function", "mcp", "dynamic"}),
     )
@@ -143,22 +143,22 @@ class _Steps(CallableOperationBackend[StepOptions]):
         cache_key: tuple[object, ...],
         config: StepOptions,
     ) -> object:
-        del cache_key  # a step is known by its position in the run
+        del cache_key  # the position in the run identifies a step
         if isinstance(operation_id, EventStreamHandlerId):
             with self._positions.own():
-                return await body()  # which writes to a stream of the run: that is an operation of its own
+                return await body()  # it writes to a stream of the run, which is an operation of its own
 
         async def attempt() -> Any:
             return await body()
 
         step = run.step.options(retry=config.retry, timeout=config.timeout, at_most_once=config.at_most_once)
         with self._positions.here():
-            outcome = step(name, attempt)  # it has its position from here on
+            outcome = step(name, attempt)  # the call takes its position
         return await outcome
 
 
 class _Names(JournalOperationNamer):
-    """Short names of steps, as the dashboard shows them: `support.model`, `support.refund`, `support.weather.forecast`."""
+    """Short names of steps for the dashboard: `support.model`, `support.refund`, `support.weather.forecast`."""
 
     def __init__(self, agent: str) -> None:
         super().__init__(agent)

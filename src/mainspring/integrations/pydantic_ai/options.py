@@ -1,4 +1,4 @@
-"""How the steps of an agent run: the options of `@app.step`, by kind of operation and by tool."""
+"""The options of an agent's steps: those of `@app.step`, by kind of operation and by tool."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _RETRIED_STATUS = frozenset({408, 409, 425, 429})
 
 @dataclass(frozen=True, slots=True)
 class StepOptions:
-    """The options of a step: how often it is tried, how long one attempt may take, whether it is started at most once."""
+    """The options of a step: its retry policy, the timeout of one attempt, and whether it is started at most once."""
 
     retry: Retry | int | None = None
     timeout: Duration | None = None
@@ -43,7 +43,7 @@ class StepOptions:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether a model request that failed so may succeed when it is sent again."""
+    """Whether a model request that failed with this error may succeed when it is retried."""
     if isinstance(error, (ModelRequestRejectedError, ModelQuotaExceededError)):
         return False
     if isinstance(error, ModelHTTPError):
@@ -52,11 +52,11 @@ def is_transient(error: BaseException) -> bool:
 
 
 MODEL = StepOptions(Retry(5, first=1, factor=3, cap="1m", jitter=0.3, on=is_transient), "10m")
-"""Model requests, unless the agent says otherwise."""
+"""Default options of model requests."""
 TOOL = StepOptions()
-"""Tool calls: one attempt, since a tool may do something that must not happen twice."""
+"""Default options of tool calls: one attempt, because a tool may do something that must not happen twice."""
 LISTING = StepOptions(Retry(5, first=1, factor=3, cap="1m", jitter=0.3, unless=UserError), "1m")
-"""Asking an MCP server which tools it has."""
+"""Options of listing the tools of an MCP server."""
 
 
 class Options:
@@ -68,7 +68,7 @@ class Options:
         self._tools = dict(tools)
 
     def base(self, role: OperationConfigRole, *, operation_id: DurableOperationId) -> StepOptions:
-        """The options of an operation that is no call of a tool."""
+        """Return the options of an operation that is not a tool call."""
         if role == "model":
             return self._model
         return LISTING if isinstance(operation_id, (ToolsetGetToolsId, ToolsetGetInstructionsId)) else self._tool
@@ -76,7 +76,7 @@ class Options:
     def for_tool(
         self, role: OperationConfigRole, *, operation_id: DurableOperationId, tool: object | None, tool_name: str
     ) -> StepOptions | Literal[False]:
-        """The options of a call of a tool; False: the workflow calls it itself."""
+        """Return the options of a tool call; False if the workflow's code calls the tool itself."""
         del role, operation_id, tool
         found = self._tools.get(tool_name, self._tool)
         return False if found is None else found

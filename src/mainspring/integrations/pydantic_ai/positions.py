@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mainspring.engine.replay.context import Branch
 
 _of_call: ContextVar[tuple[Positions | None, Branch | None]] = ContextVar("mainspring_tool_call", default=(None, None))
-"""The run of an agent whose tool call is being executed, and the branch of that call."""
+"""The agent's run whose tool call is being executed, and the branch of that call."""
 
 
 class Positions:
@@ -33,14 +33,14 @@ class Positions:
         self._by_call: dict[str, Branch] = {}
 
     def expect(self, calls: Sequence[ToolCallPart]) -> None:
-        """Give branches to the tool calls of a model response."""
+        """Assign branches to the tool calls of a model response."""
         for call in calls:
             self._by_call[call.tool_call_id] = self._calls.create_branch()
 
     @contextmanager
     def of_call(self, call: ToolCallPart) -> Generator[None]:
-        """Inside: operations belong to a tool call, those of the agent and those of the tool's own code."""
-        if call.tool_call_id not in self._by_call:  # of an earlier response, in a history that was given
+        """Make operations inside the block belong to a tool call: those of the agent and those of the tool's own code."""
+        if call.tool_call_id not in self._by_call:  # a call of an earlier response, in a given history
             self.expect([call])
         branch = self._by_call[call.tool_call_id]
         token = _of_call.set((self, branch))
@@ -52,14 +52,14 @@ class Positions:
 
     @contextmanager
     def here(self) -> Generator[None]:
-        """Inside: operations belong to the tool call that is being executed, or to the agent."""
+        """Make operations inside the block belong to the current tool call, or to the agent outside of tool calls."""
         agent, branch = _of_call.get()
         with _at(branch if agent is self and branch is not None else self._own):
             yield
 
     @contextmanager
     def own(self) -> Generator[None]:
-        """Inside: operations belong to the agent."""
+        """Make operations inside the block belong to the agent."""
         with _at(self._own):
             yield
 

@@ -1,4 +1,4 @@
-"""What an agent does, written to a durable stream while it happens: `app.read_stream(run_id, support.stream)`."""
+"""An agent's output and tool calls, written to a durable stream as they happen: `app.read_stream(run_id, support.stream)`."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ Kind = Literal["request", "text", "thinking", "call", "result", "pending"]
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of what an agent does.
+    """A piece of an agent's output, or a tool call.
 
-    `request` counts the model requests of an agent's run. A chunk of the kind "request" begins one: what was streamed of the request
-    with the same number before is void, since an attempt failed or its process died.
+    `request` counts the model requests of an agent's run. A chunk of the kind "request" begins one. It voids the earlier chunks
+    of the request with the same number: that attempt failed or its process died.
     """
 
     kind: Kind
@@ -79,7 +79,7 @@ class Publisher:
 
 
 class _Writer:
-    """Writes chunks while others arrive: what has gathered during one commit is part of the next, so that no token waits."""
+    """Writes chunks while others arrive: those gathered during one commit are written with the next, so that no token waits."""
 
     def __init__(self, stream: Stream[Chunk]) -> None:
         self._stream = stream
@@ -102,7 +102,7 @@ class _Writer:
                 await run.write_stream(self._stream, chunk)
 
     async def written(self) -> None:
-        """Wait until all of it is stored."""
+        """Wait until all chunks are stored."""
         if self._writing is not None:
             await self._writing
 

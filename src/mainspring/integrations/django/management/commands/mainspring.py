@@ -23,14 +23,14 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def run_from_argv(self, argv: list[str]) -> None:
-        """Hand everything to the command `mainspring`: its options are its own."""
+        """Pass all arguments to the command `mainspring`, which parses them itself."""
         self._run(argv[2:], standalone=True)
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("arguments", nargs=argparse.REMAINDER)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """As `call_command("mainspring", "worker", "--once")` calls it."""
+        """Execute the command for `call_command("mainspring", "worker", "--once")`."""
         self._run([*args, *options["arguments"]], standalone=False)
 
     def _run(self, arguments: Sequence[str], *, standalone: bool) -> None:
@@ -39,13 +39,13 @@ class Command(BaseCommand):
         if _CHECKED.intersection(arguments[:2]) and "--help" not in arguments:
             self.check()
         app = get_app()
-        # What takes no target finds the database in the environment; so do processes that are started.
+        # Commands without a target find the database in the environment, and so do child processes.
         os.environ["MAINSPRING_URL"], os.environ["MAINSPRING_SCHEMA"] = app.url, app.settings.schema
         main.main(with_target(main, arguments), prog_name="manage.py mainspring", standalone_mode=standalone)
 
 
 def with_target(main: click.Command, arguments: Sequence[str]) -> list[str]:
-    """The arguments, with this project's app where a command has an argument for it."""
+    """Return the arguments, with this project's app where a command takes a target."""
     command, known = main, list[str]()
     for number, word in enumerate(arguments):
         known.append(word)
