@@ -67,7 +67,7 @@ EVENTS: tuple[str, ...] = tuple(
     for name in names.__args__  # type: ignore[attr-defined]
 )
 _CHANGES = ("created", "changed", "paused", "resumed", "deleted")
-"""What may happen to a queue or a schedule."""
+"""The events of queues and schedules that report a change."""
 _CHANGED = {"queue", "schedule"}
 _OF_TICKS = {
     TickOutcome.FIRED: "schedule.fired",

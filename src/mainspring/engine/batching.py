@@ -1,7 +1,7 @@
 """Batch functions: one call for inputs of several steps or runs, which keep their records, retries and cancellations.
 
-A batch forms from what is ready at once: runs that were claimed together, or branches that call at the same time. It is executed when
-it is full, or when the first of its inputs has waited for `LINGER`.
+A batch forms from inputs that are ready together: runs claimed together, or branches that call at the same time. It is executed
+when it is full, or when the first of its inputs has waited for `LINGER`.
 """
 
 from __future__ import annotations

@@ -217,7 +217,7 @@ class Redactor:
         return self._redact is not None
 
     def shown(self, value: Any, about: About) -> Any:
-        """Return what is shown instead of a value: the value that the function returns, or a placeholder if it raises."""
+        """Return the value to show: the one that the user's function returns, or a placeholder if the function raises."""
         if value is None or self._redact is None:
             return value
         try:

@@ -1,1 +1,1 @@
-"""Where a verb is called from: outside, in a run, in a step, in a transaction."""
+"""The callers of verbs: outside of runs, in a run, in a step, in a transaction."""

@@ -38,7 +38,7 @@ class Home(Protocol):
 
 
 class FunctionCaller(Protocol):
-    """What a function needs of the place from which it is called."""
+    """The part of a caller that a function uses."""
 
     def call(
         self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options

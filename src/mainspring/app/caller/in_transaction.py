@@ -120,7 +120,7 @@ class InTransaction:
         session: Any = _open(scope, call)
         _refuse_other_colour(scope, call)
         executor: Any = scope.elsewhere.executor if scope.elsewhere is not None else scope.joined.executor
-        session.flush()  # rolling back the nested one keeps what was done before
+        session.flush()  # so that a rollback of the nested one keeps earlier work
         with _deferred_together(scope.deferred), nested(executor):
             value = call.made(session)
             session.flush()

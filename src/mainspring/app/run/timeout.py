@@ -1,7 +1,7 @@
 """`async with run.timeout(…)`: a durable time limit for a part of a workflow.
 
 The limit is a sleep in a branch of its own. Whether and when it ended is recorded, so a replay ends in the same way at any later time.
-`asyncio.timeout` begins anew in every process.
+`asyncio.timeout` would start over in every process.
 """
 
 from __future__ import annotations

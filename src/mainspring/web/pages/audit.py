@@ -26,6 +26,6 @@ class DeedList(Struct):
 
 @pages.view("/audit", "audit.html")
 def audit(scene: Scene, query: DeedQuery) -> DeedList:
-    """Who did what, when and why."""
+    """Actions of operators: who, what, when and why."""
     found = scene.operations.audit.list(after=query.after, limit=query.limit)
     return DeedList([scene.redactor.deed(deed) for deed in found.deeds], found.next)

@@ -37,7 +37,7 @@ class Overview(Struct):
 
 @pages.view("/", "overview.html")
 def overview(scene: Scene, query: Span) -> Overview:
-    """How things stand: what is due, running, late, missed and failed."""
+    """The overview: due, running, late, missed and failed runs."""
     operations = scene.operations
     return Overview(
         operations.watch.pulse(minutes=query.minutes),

@@ -196,7 +196,7 @@ def runs(scene: Scene, query: Any) -> RunList:
 
 @pages.view("/runs/count", "count.html")
 def count(scene: Scene, query: CountQuery) -> Counted:
-    """How many runs a verb would act on now. Changes nothing."""
+    """The number of runs that a verb would act on now. Changes nothing."""
     if query.verb not in RUN_ACTIONS:
         raise InvalidInput(f"there is no verb {query.verb!r}; there are {', '.join(RUN_ACTIONS)}")
     return Counted(scene.operations.runs.count(query.verb, _matching(scene, query.matching)))

@@ -83,7 +83,7 @@ class SpecQuery(Struct):
 
 
 class SpecPreview(Struct):
-    """When a spec would fire."""
+    """The times of a spec."""
 
     description: str
     timezone: str
@@ -123,7 +123,7 @@ def schedules(scene: Scene, query: Any) -> ScheduleList:
 
 @pages.view("/schedules/preview", "spec_preview.html")
 def preview_spec(scene: Scene, query: SpecQuery) -> SpecPreview:
-    """When a spec would fire: in words and as a list. Changes nothing."""
+    """The times of a spec: in words and as a list. Changes nothing."""
     spec = spec_of_form(query.spec, query.cron, query.timezone)
     now = to_datetime(scene.now)
     times = spec.upcoming(now, _LOOK_AHEAD)
@@ -136,7 +136,7 @@ def preview_spec(scene: Scene, query: SpecQuery) -> SpecPreview:
 
 @pages.view("/schedules/backfill-preview", "backfill_preview.html")
 def preview_backfill(scene: Scene, query: BackfillQuery) -> BackfillPreview:
-    """Which runs a backfill would start. Changes nothing."""
+    """The ticks that a backfill would start. Changes nothing."""
     if query.end < query.start:
         raise InvalidInput("the end is before the start")
     operations = scene.operations
@@ -161,7 +161,7 @@ def preview_backfill(scene: Scene, query: BackfillQuery) -> BackfillPreview:
 
 @pages.view("/schedules/{id:path}", "schedule.html")
 def schedule(scene: Scene, query: TickQuery) -> ScheduleAnswer:
-    """One schedule: what it is, every tick with its reason, a year of days."""
+    """One schedule: its definition, its ticks with their reasons, a year of days."""
     operations = scene.operations
     found = operations.schedules.describe(query.id)
     page = operations.pictures.ticks(query.id, outcome=tuple(query.outcome), after=query.after, limit=query.limit)

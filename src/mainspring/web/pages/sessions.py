@@ -27,7 +27,7 @@ class EndingSessions(Body):
 
 @pages.view("/sessions", "sessions.html", role="admin")
 def sessions(scene: Scene, query: NoQuery) -> SessionList:
-    """Who is signed in with a token: since when, until when and from where."""
+    """The users signed in with a token: since when, until when and from where."""
     del query
     return SessionList(scene.operations.sessions.list())
 

@@ -51,7 +51,7 @@ class Timeline(Struct):
 
 @pages.view("/runs/timeline", "timeline.html")
 def timeline(scene: Scene, query: TimelineQuery) -> Timeline:
-    """The operations of one run: what it did when, with outcome and attempts of each."""
+    """The operations of one run: the times, outcome and attempts of each."""
     return timeline_of(scene, query.id, query.offset, query.limit, (query.since, query.until))
 
 

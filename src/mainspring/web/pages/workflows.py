@@ -54,7 +54,7 @@ class WorkflowAnswer(Struct):
 
 @pages.view("/workflows", "workflows.html")
 def workflows(scene: Scene, query: NoQuery) -> WorkflowList:
-    """All functions that can be started, with how often their runs fail and how long they take."""
+    """All functions that can be started, with the failure rate and duration of their runs."""
     del query
     described = {each.name: each for each in scene.operations.starting.functions()}
     figures = scene.operations.watch.function_figures()
@@ -64,7 +64,7 @@ def workflows(scene: Scene, query: NoQuery) -> WorkflowList:
 
 @pages.view("/workflows/{name:path}", "workflow.html")
 def workflow(scene: Scene, query: WorkflowQuery) -> WorkflowAnswer:
-    """One function: what it takes, how its runs have gone, the latest of them."""
+    """One function: its parameters, figures of its runs, the latest runs."""
     operations = scene.operations
     described = {each.name: each for each in operations.starting.functions()}
     figures = operations.watch.function_figures()
