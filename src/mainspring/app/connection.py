@@ -114,9 +114,7 @@ class Connection:
         self.subscriptions.notify(signal)
 
     async def ending(self, run_id: str, timeout: Duration | None, *, look_first: bool = True) -> Ending | None:
-        """Wait for a run to end. Return its ending, or None if there is no such run. `look_first`: the run may have
-        ended already.
-        """
+        """Wait for a run's end. Return its ending, or None if there is no such run. `look_first`: it may have ended already."""
         with Awaited(self.endings, self.clock, run_id, timeout) as ended:
             if look_first:
                 found = await self._lookups.at(run_id)

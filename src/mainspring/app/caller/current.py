@@ -70,9 +70,7 @@ def caller_of_function(home: Home) -> FunctionCaller:
 
 
 class WithoutApp:
-    """The caller of a function of a blueprint that no app includes: a step is a plain function, every other function an
-    error.
-    """
+    """The caller of a function of a blueprint that no app includes: a step is a plain function, the rest is an error."""
 
     __slots__ = ("_home",)
 

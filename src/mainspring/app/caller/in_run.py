@@ -174,9 +174,7 @@ class InRun:
         return await self._perform(self._result(run_id, codec, until, together=False))
 
     async def _codecs(self, ids: Sequence[str]) -> list[ValueCodec]:
-        """Return the codecs of the runs' results. The function of each run is recorded, because the run may be deleted
-        later.
-        """
+        """Return the codecs of the runs' results. Each run's function is recorded, because the run may be deleted."""
         if self.runtime.has_no_code:
             return [self.runtime.result_codec(None) for _ in ids]
 

@@ -113,9 +113,7 @@ class InTransaction:
         return Outside(self.runtime).call_blocking(function, args, kwargs, options)
 
     def _nested(self, call: TransactionCall) -> Any:
-        """Execute a transaction inside another one, as a part of it. If the inner one fails, only its own work is
-        rolled back.
-        """
+        """Execute a transaction as part of the open one. If it fails, only its own work is rolled back."""
         scope = self._scope
         session: Any = _open(scope, call)
         _refuse_other_colour(scope, call)
@@ -310,9 +308,7 @@ class InTransaction:
             self.runtime.clock.idle()
 
     def _deferred(self) -> Deferred | None:
-        """Return the writes that a transaction in another database defers to the app's own. They are only safe if a run
-        records it.
-        """
+        """Return the deferred writes of a transaction in another database. Without a run that records them they could be lost."""
         scope = self._scope
         _refuse_over(scope)
         if scope.elsewhere is not None and not scope.recorded:
