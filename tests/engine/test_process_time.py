@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -31,11 +31,15 @@ async def test_a_body_that_waits_for_the_process_beside_an_operation_goes_on(
     store_url: str, how: str, shape: str
 ) -> None:
     app = App(store_url, settings=Settings(resident=0 if how == "park" else 10_000))
+    seconds = [
+        0.05 if how == "park" else 20.0
+    ]  # long in the first life, which ends when the run was seen to be suspended
+    released = threading.Event()
 
     @app.workflow
     async def timeout() -> str:
         try:
-            async with asyncio.timeout(0.3):
+            async with asyncio.timeout(seconds[0]):
                 await run.receive("news")
         except TimeoutError:
             return "went on"
@@ -44,7 +48,7 @@ async def test_a_body_that_waits_for_the_process_beside_an_operation_goes_on(
     @app.workflow
     async def sleep() -> str:
         listening = asyncio.create_task(run.receive("news"))
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(seconds[0])
         listening.cancel()
         return "went on"
 
@@ -52,7 +56,7 @@ async def test_a_body_that_waits_for_the_process_beside_an_operation_goes_on(
     async def event() -> str:
         listening = asyncio.create_task(run.receive("news"))
         rings = asyncio.Event()
-        timer = asyncio.get_running_loop().call_later(0.3, rings.set)
+        timer = asyncio.get_running_loop().call_later(seconds[0], rings.set)
         await rings.wait()
         timer.cancel()
         listening.cancel()
@@ -61,14 +65,14 @@ async def test_a_body_that_waits_for_the_process_beside_an_operation_goes_on(
     @app.workflow
     async def thread() -> str:
         listening = asyncio.create_task(run.receive("news"))
-        await asyncio.to_thread(time.sleep, 0.3)
+        await asyncio.to_thread(released.wait, seconds[0])
         listening.cancel()
         return "went on"
 
     @app.workflow
     async def call_later() -> str:
         rung = asyncio.get_running_loop().create_future()
-        asyncio.get_running_loop().call_later(0.3, rung.set_result, None)
+        asyncio.get_running_loop().call_later(seconds[0], rung.set_result, None)
         listening = asyncio.create_task(run.receive("news"))
         await asyncio.wait({rung, listening}, return_when=asyncio.FIRST_COMPLETED)
         listening.cancel()
@@ -85,8 +89,10 @@ async def test_a_body_that_waits_for_the_process_beside_an_operation_goes_on(
         assert row is not None
         assert row.due is not None
         assert row.due <= app._runtime.clock.now() + 60 * SECOND
+        seconds[0] = 0.05
         if how == "kill":
             await app._vanish()
+    released.set()
     if shape == "thread":
         return  # when that is over is not known: it is executed again within a minute
     async with app:
