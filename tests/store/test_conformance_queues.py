@@ -215,6 +215,19 @@ def test_a_rate_counts_from_the_moment_when_the_claim_had_its_locks(store: Store
     assert len(ids(take(other, "w2", now=late + 10 * SECOND))) == 1
 
 
+def test_a_claim_that_waited_for_long_does_not_take_later_starts_for_those_of_a_wrong_clock(
+    store: Store, other: Store
+) -> None:
+    """It would set them back to the time of its request, and the next claim would not count them any more."""
+    make(store, rate=Window(2, 2 * SECOND))
+    start(store, *(queued(number) for number in range(5)))
+    late = NOW + 3 * SECOND
+    assert len(ids(take(store, now=late))) == 2
+    assert ids(take(other, "w2", now=NOW, clock=lambda: late)) == []
+    assert ids(take(other, "w2", now=late + SECOND)) == []
+    assert len(ids(take(other, "w2", now=late + 2 * SECOND))) == 2
+
+
 def test_a_rate_holds_between_clocks_that_differ_a_little(store: Store, other: Store) -> None:
     make(store, rate=Window(2, 10 * SECOND))
     start(store, *(queued(number) for number in range(4)))

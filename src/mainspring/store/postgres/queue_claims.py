@@ -187,12 +187,20 @@ class Queued:
         queues = text.to_queues(row for row in rows if row[0] in locked)
         demands.refresh(queues, text.to_exceptions(exceptions))
         for queue in demands.queues:
+            if found[queue.name].ahead or not found[queue.name].answers(queue):
+                found[queue.name] = self._facts_at_present(queue, demands)
             if found[queue.name].ahead:
                 self._execute((text.CLAMP_STARTS, {"queue": queue.name, "ahead": self.request.now + text.AHEAD}))
-            if found[queue.name].ahead or not found[queue.name].answers(queue):
-                found[queue.name] = facts = self._facts(queue, demands)
-                facts.take_limits(iter(self._execute(*facts.of_limits())))
+                found[queue.name] = self._facts_at_present(queue, demands)
         return found
+
+    def _facts_at_present(self, queue: Queue, demands: Demands) -> Facts:
+        """Count again, at the present time: a claim that has waited for long takes later starts for those of a clock that is ahead."""
+        self.request = self.request.at_present()
+        self._values["now"] = self.request.now
+        facts = self._facts(queue, demands)
+        facts.take_limits(iter(self._execute(*facts.of_limits())))
+        return facts
 
     def _facts(self, queue: Queue, demands: Demands) -> Facts:
         return Facts(queue, demands.turn_of(queue.name), self.request.now, self._text, self._floors)
