@@ -8,6 +8,7 @@ database once. SQLite's dialect translates these constructs, and a shared statem
     least(a, b), greatest(a, b)    min, max; of values that are not NULL, see `earliest`
     FOR SHARE, FOR NO KEY UPDATE   left out: a writer on SQLite is alone
     FROM runs, JOIN steps s        the tables are called mainspring_runs, mainspring_steps
+    (CASE WHEN completed IS NULL … a generated column: SQLAlchemy warns of an index on an expression, which PostgreSQL has here
 
 A statement that differs for another reason is a `PerDatabase`, with the reason beside it.
 """
@@ -76,6 +77,10 @@ _TRANSLATIONS = (
 
 
 _TABLE = re.compile(rf"\b(FROM|INTO|UPDATE|JOIN)(\s+)({'|'.join(TABLES)})\b(?=(\s+(?:AS\b|[a-z_]))?)")
+_INDEXED = (
+    (re.compile(r"(?<!AS )\(CASE WHEN (\w+\.)?scheduled_time IS NULL THEN 0 ELSE 1 END\)"), r"\1is_function"),
+    (re.compile(r"(?<!AS )\(CASE WHEN (\w+\.)?completed IS NULL THEN 0 ELSE 1 END\)"), r"\1has_ended"),
+)
 _INDEX = re.compile(r"\bINDEXED BY (?!mainspring_)")
 
 
@@ -87,10 +92,12 @@ def for_sqlite(text: str) -> str:
 
 
 def prefixed(text: str) -> str:
-    """Rename tables and indexes for SQLite: `mainspring_runs`, so that users' own tables can be in the same file.
+    """Rename tables, indexes and indexed expressions for SQLite: `mainspring_runs`, so that users' own tables can be in the same file.
 
     A table without an alias keeps its plain name as its alias, for columns that are qualified by it.
     """
+    for pattern, column in _INDEXED:
+        text = pattern.sub(column, text)
     found = _TABLE.sub(
         lambda each: f"{each[1]}{each[2]}mainspring_{each[3]}{'' if each[4] else f' AS {each[3]}'}", text
     )

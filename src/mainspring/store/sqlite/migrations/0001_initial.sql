@@ -53,6 +53,8 @@ CREATE TABLE mainspring_runs (
   input           TEXT NOT NULL,              -- JSON object of the arguments by name
   output          TEXT,                       -- JSON of the result
   error           TEXT,                       -- JSON object that describes the exception
+  is_function     INTEGER GENERATED ALWAYS AS (CASE WHEN scheduled_time IS NULL THEN 0 ELSE 1 END) VIRTUAL, -- for an index: SQLAlchemy warns of one on an expression
+  has_ended       INTEGER GENERATED ALWAYS AS (CASE WHEN completed IS NULL THEN 0 ELSE 1 END) VIRTUAL, -- the same
   CONSTRAINT runs_kind_check CHECK (kind = 'workflow' OR kind = 'step' OR kind = 'transaction'),
   CONSTRAINT runs_state_check CHECK (state = 'running' OR state = 'queued' OR state = 'waiting' OR
     state = 'succeeded' OR state = 'scheduled' OR state = 'failed' OR state = 'cancelled' OR state = 'cancelling'),
@@ -96,10 +98,10 @@ CREATE INDEX mainspring_runs_of_schedule ON mainspring_runs (schedule, uid) WHER
 -- list: forks of a run
 CREATE INDEX mainspring_runs_forked ON mainspring_runs (forked_from) WHERE forked_from IS NOT NULL;
 -- list: scheduled functions of a name that have not ended, or that have, by time
-CREATE INDEX mainspring_runs_functions ON mainspring_runs (workflow, (CASE WHEN completed IS NULL THEN 0 ELSE 1 END), scheduled_time, uid)
+CREATE INDEX mainspring_runs_functions ON mainspring_runs (workflow, has_ended, scheduled_time, uid)
   WHERE scheduled_time IS NOT NULL;
 -- prune: runs of a function, or scheduled functions, that ended before a time; list: runs by the time of their end
-CREATE INDEX mainspring_runs_ended ON mainspring_runs (workflow, (CASE WHEN scheduled_time IS NULL THEN 0 ELSE 1 END), completed) WHERE completed IS NOT NULL;
+CREATE INDEX mainspring_runs_ended ON mainspring_runs (workflow, is_function, completed) WHERE completed IS NOT NULL;
 
 -- Runs that run_after and run_at made, as Convex shows scheduled functions: times in milliseconds since 1970.
 CREATE VIEW scheduled_functions AS SELECT
