@@ -142,7 +142,7 @@ async def test_a_handle_of_nothing_is_an_error_when_it_is_used() -> None:
     async with app:
         with pytest.raises(NotFound):
             await app.handle("nothing").result()
-        with pytest.raises(InvalidInput, match="a run id is a string"):
+        with pytest.raises(InvalidInput, match="the id of a run is a text"):
             pay.handle(3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 

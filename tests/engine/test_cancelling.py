@@ -418,9 +418,9 @@ async def test_a_step_at_top_level_runs_on_and_its_record_is_cancelled(store_url
 async def test_a_cancelled_run_is_not_taken_for_one_that_is_out_of_time(store_url: str) -> None:
     app = App()
     async with world(app, url=store_url):
-        with pytest.raises(InvalidInput, match="in other words"):
+        with pytest.raises(InvalidInput, match="use another text"):
             await app.handle("any").cancel("timeout")
-        with pytest.raises(InvalidInput, match="in other words"):
+        with pytest.raises(InvalidInput, match="use another text"):
             await app.runs.cancel("any", reason="timeout")
 
 

@@ -37,7 +37,7 @@ async def test_a_zombie_cannot_write_and_goes_on_under_a_new_id(
     fleet.open_gate("middle")
     assert await handle.result(timeout=30) == healthy.pid
     zombie.thaw()
-    zombie.says("was declared dead by another one")
+    zombie.says("was declared dead by another worker")
 
     eventually(lambda: zombie.pid in {worker.pid for worker in store.workers()}, "the zombie enters the fleet again")
     assert before.id not in {worker.id for worker in store.workers()}

@@ -26,7 +26,7 @@ _LATE = 45.0
 """Virtual seconds: a lease, two polls and a heartbeat, and then some. What takes longer was found by chance."""
 _LEFT_OPEN = {"question"}
 """Operations that may be open when their run has ended: a servant waits for the next question until then."""
-_EXPECTED_LOGS = ("was declared dead by another one", "is still executing after the grace", "could not be undone")
+_EXPECTED_LOGS = ("was declared dead by another worker", "is still executing after the grace", "could not be undone")
 
 
 def audit(record: Record, database: Database, now: int) -> list[str]:

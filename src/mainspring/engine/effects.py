@@ -167,7 +167,7 @@ def turn(ex: Execution, record: Step, final: Step | None = None) -> Flow:
 
 def replayed(ex: Execution, recorded: Step, codec: ValueCodec | None) -> Flow:
     """Deliver a recorded outcome in its turn."""
-    if recorded.discarded or recorded.seq is None:
+    if recorded.interrupted or recorded.seq is None:
         yield Forever()
     else:
         yield from turn(ex, recorded)

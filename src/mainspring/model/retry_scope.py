@@ -52,9 +52,9 @@ def forgotten_by_retry(steps: Sequence[Step], error: str | None) -> Forgotten:
     found = Forgotten()
     for step in sorted((step for step in steps if _is_later(step, failed)), key=_started, reverse=True):
         # A branch that continued after its own exception, or after it cancelled an operation, must find that outcome again.
-        if step.position in gone or (step.error is None and not step.discarded) or _has_continued(step, steps, gone):
+        if step.position in gone or (step.error is None and not step.interrupted) or _has_continued(step, steps, gone):
             continue
-        if step.discarded and step.kind in _REVEALED and step.output is not None:
+        if step.interrupted and step.kind in _REVEALED and step.output is not None:
             found.reveal.append(step)
         else:
             gone[step.position] = step
@@ -102,7 +102,7 @@ def _ended_by(steps: Sequence[Step], error: str | None) -> Step | None:
     alike = [step for step in failed if cause is not None and _type_and_message(step.error) == cause]
     if alike:
         return alike[-1]
-    seen = [step for step in recorded if not step.discarded]
+    seen = [step for step in recorded if not step.interrupted]
     return failed[-1] if failed and failed[-1] is seen[-1] else None
 
 
@@ -197,7 +197,7 @@ def _has_continued(step: Step, steps: Iterable[Step], gone: dict[str, Step]) -> 
         other.position.startswith(line)
         and not other.position.startswith(_BESIDE)
         and other.position not in gone
-        and not other.discarded
+        and not other.interrupted
         and other.error is None
         and _started(other) > (step.completed or 0)
         for other in steps

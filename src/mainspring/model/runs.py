@@ -133,8 +133,8 @@ StepKind = Literal[
 class Step(Struct, gc=False):
     """An operation of a run. Without `completed` it is unfinished: a wait, or a step between two attempts.
 
-    A `discarded` operation was cancelled by the workflow's code while its outcome was being recorded. A replay waits for that
-    cancellation. The output of a step or transaction is kept, for an attempt that does not cancel it; nothing else is.
+    A `discarded` operation was cancelled by the workflow's code while its outcome was being recorded. The output of a step or
+    transaction is kept, for an attempt that does not cancel it; nothing else is.
     """
 
     run: str
@@ -152,6 +152,14 @@ class Step(Struct, gc=False):
     due: int | None = None
     trail: str | None = None
     discarded: bool = False
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the workflow's code cancelled the operation before it received an outcome. A replay waits for that cancellation.
+
+        A wait that the code cancelled has neither output nor error; an outcome that the code did not receive is discarded.
+        """
+        return self.discarded or (self.completed is not None and self.output is None and self.error is None)
 
 
 class Ending(Struct, frozen=True, gc=False):

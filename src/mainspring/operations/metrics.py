@@ -11,6 +11,8 @@ from mainspring.operations.workers import Workers
 from mainspring.store.verbs.duration_classes import CLASSES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mainspring.model.clock import Clock
     from mainspring.store.protocol import Store
     from mainspring.store.verbs.dashboard import Amount
@@ -41,15 +43,15 @@ class Metrics:
         self._store = store
         self._clock = clock
 
-    def families(self) -> list[Family]:
-        """Return all metrics."""
+    def families(self, shows_step: Callable[[str, str], bool] = lambda _workflow, _step: True) -> list[Family]:
+        """Return all metrics. `shows_step` tells whether the name of a step of a workflow may be shown."""
         return [
             *self._now(),
             *self._queues(),
             *self._schedules(),
             *self._database(),
             *self._ended(self._store.watching.totals()),
-            *self._steps(),
+            *self._steps(shows_step),
         ]
 
     def _now(self) -> list[Family]:
@@ -141,8 +143,8 @@ class Metrics:
             _histogram(family, [amount for amount in totals if amount.measure == measure])
         return [ended, duration, lateness]
 
-    def _steps(self) -> list[Family]:
-        """Of the latest runs of each function: what is over is not read again and again."""
+    def _steps(self, shows_step: Callable[[str, str], bool]) -> list[Family]:
+        """Figures of steps, from the latest runs of each function, so that a scrape does not read all of history."""
         of_latest = f"in the latest {_LATEST} runs of each function that ended."
         took = Family("mainspring_step_seconds", "gauge", f"How long steps took, from the first attempt, {of_latest}")
         failed = Family(
@@ -152,6 +154,8 @@ class Metrics:
         management = self._store.management
         for workflow in management.ended_functions()[:_MOST_FUNCTIONS]:
             for each in step_figures_of(management.step_times(workflow, _LATEST)):
+                if not shows_step(workflow, each.name):
+                    continue
                 labels = {"workflow": workflow, "step": each.name}
                 took.add(each.p50, **labels, quantile="0.5")
                 took.add(each.p95, **labels, quantile="0.95")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mainspring.operations.scheduled_functions import ScheduledFunction
     from mainspring.operations.schedules.info import ScheduleInfo, TickInfo
     from mainspring.operations.schedules.pictures import ScheduleCard
+    from mainspring.operations.step_figures import StepFigures
 
 What: TypeAlias = Literal[
     "input",
@@ -109,6 +110,13 @@ class Redactor:
             tried=[of.text(each, "error") for each in step.tried],
             tries=[replace(each, error=of.text(each.error, "error")) for each in step.tries],
         )
+
+    def step_figures(self, figures: StepFigures, workflow: str) -> StepFigures:
+        return replace(figures, name=_Of(self, workflow, "").text(figures.name, "name"))
+
+    def shows_step(self, workflow: str, name: str) -> bool:
+        """Whether the name of a step is shown as it is. Metrics leave out the others: two hidden names would be one series."""
+        return _Of(self, workflow, "").text(name, "name") == name
 
     def line(self, line: LogLine, run: RunInfo) -> LogLine:
         if self._redact is None:

@@ -322,7 +322,9 @@ class Dashboard:
     async def _metrics(self, request: Request) -> Response:
         del request
         try:
-            families = await self._backend.call(lambda scene: scene.operations.metrics.families())
+            families = await self._backend.call(
+                lambda scene: scene.operations.metrics.families(scene.redactor.shows_step)
+            )
         except MainspringError as error:
             return _problem_json(error)
         return Response(as_text([*families, *self._backend.own_figures()]), media_type=OPEN_METRICS)

@@ -428,7 +428,7 @@ class Execution:
         left = [
             step
             for step in self.journal.values()
-            if step.seq is not None and not step.discarded and not step.position.startswith((UNDO, *serving))
+            if step.seq is not None and not step.interrupted and not step.position.startswith((UNDO, *serving))
         ]
         return min(left, key=lambda step: step.seq or 0, default=None)
 
@@ -549,7 +549,9 @@ def _is_ready(task: Any) -> bool:
 def _recorded(steps: list[Step]) -> tuple[int, set[int]]:
     """The number of recorded outcomes, and the `seq` of those that no code awaits."""
     seen = {
-        step.seq for step in steps if step.seq is not None and not step.discarded and not step.position.startswith(UNDO)
+        step.seq
+        for step in steps
+        if step.seq is not None and not step.interrupted and not step.position.startswith(UNDO)
     }
     recorded = max((step.seq for step in steps if step.seq is not None), default=-1) + 1
     return recorded, set(range(recorded)) - seen

@@ -305,7 +305,7 @@ def step_info(step: Step) -> StepInfo:
         tried=[each["error"] for each in trail if each["error"] is not None],
         tries=[_try(each, step.completed) for each in trail],
         child=step.child if step.child != step.run else None,  # a wait for a message is stored with the run's own id
-        interrupted=step.discarded,
+        interrupted=step.interrupted,
         expects=json.loads(step.output) if step.output is not None and _takes_a_message(step) else None,
         **({"output": None} if step.completed is None else {}),
     )

@@ -77,7 +77,7 @@ def workflow(scene: Scene, query: WorkflowQuery) -> WorkflowAnswer:
     return WorkflowAnswer(
         WorkflowRow(query.name, described.get(query.name), figures.get(query.name)),
         [scene.redactor.summary(run) for run in runs],
-        operations.runs.step_figures(query.name),
+        [scene.redactor.step_figures(each, query.name) for each in operations.runs.step_figures(query.name)],
         given if isinstance(given, dict) else None,
         query.again,
     )
