@@ -116,7 +116,7 @@ class Redactor:
 
     def shows_step(self, workflow: str, name: str) -> bool:
         """Whether the name of a step is shown as it is. Metrics leave out the others: two hidden names would be one series."""
-        return _Of(self, workflow, "").text(name, "name") == name
+        return bool(_Of(self, workflow, "").text(name, "name") == name)
 
     def line(self, line: LogLine, run: RunInfo) -> LogLine:
         if self._redact is None:
