@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import importlib
 import queue
 import selectors
 import sys
@@ -499,6 +500,8 @@ def patched() -> Generator[None]:
     """
     import concurrent.futures.thread as pools  # noqa: PLC0415
 
+    for late in ("mainspring.store.committer", "mainspring.store.sqlite.database", "mainspring.app.worker"):
+        importlib.import_module(late)  # a module that is imported while the parts are replaced would keep them
     places: list[tuple[Any, str, Any]] = [
         (threading, "Lock", Lock),
         (threading, "_allocate_lock", Lock),
