@@ -129,7 +129,7 @@ def _a_past(store: Any) -> None:
         for number in range(SCHEDULES)
         for day in range(30)
     ]
-    store.watching._do((TICK, rows))
+    store.dashboard._do((TICK, rows))
     minute = time.time_ns() // 60_000_000_000 * 60_000_000
     week = {
         minute - back * 60_000_000: [
@@ -140,7 +140,7 @@ def _a_past(store: Any) -> None:
         ]
         for back in range(10_080)
     }
-    store.watching.add(week)
+    store.dashboard.add(week)
 
 
 async def _open_page(app: App, rare: Any, asking: httpx.AsyncClient) -> float:

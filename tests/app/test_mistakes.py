@@ -198,7 +198,7 @@ async def test_a_step_that_blocks_the_event_loop_is_warned_of_with_its_line(capl
     await asyncio.sleep(0)
     (warning,) = (record.getMessage() for record in caplog.records)
     blocked_at = blocks.__code__.co_firstlineno + 3
-    assert f"stood still at {__file__}:{blocked_at}" in warning
+    assert f"blocked at {__file__}:{blocked_at}" in warning
     await asyncio.to_thread(watch.look)
     await asyncio.to_thread(watch.look)
     assert len(caplog.records) == 1

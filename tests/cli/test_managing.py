@@ -107,8 +107,8 @@ def test_runs_are_acted_on_by_what_they_are_with_a_reason(mainspring: Mainspring
     assert set(again.stdout.split()) == {"order-2", "order-3", "bad-1"}
     assert mainspring("runs", "retry", "--state", "failed", "--yes", "--url", history).stderr == "no runs\n"
     with connect(history, Settings()) as operations:
-        deeds = operations.audit.list().deeds
-    assert [(deed.action, deed.reason, deed.outcome) for deed in deeds[1:]] == [
+        entries = operations.audit.list().entries
+    assert [(entry.action, entry.reason, entry.outcome) for entry in entries[1:]] == [
         ("runs.retry", "more came", {"changed": 3}),
         ("runs.fail", "sold out", {"changed": 2}),
     ]

@@ -64,7 +64,7 @@ def test_empties_the_database_when_no_worker_lives(mainspring: Mainspring, url: 
     assert "3\truns" in done.stdout
     assert mainspring("runs", "list", "-o", "ids", "--url", url).stdout == ""
     with connect(url, Settings()) as operations:
-        assert [each.action for each in operations.audit.list().deeds] == ["db.empty"]
+        assert [each.action for each in operations.audit.list().entries] == ["db.empty"]
 
 
 async def test_does_not_empty_a_database_with_a_worker(mainspring: Mainspring, url: str) -> None:

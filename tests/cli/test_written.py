@@ -71,9 +71,9 @@ def test_commands_leave_who_did_what_and_why(mainspring: Mainspring, history: st
     assert failed.exit_code == 4
 
     with connect(history, Settings()) as operations:
-        deeds = operations.audit.list().deeds[::-1]
-    assert {deed.who for deed in deeds} == {f"{getpass.getuser()} (command)"}
-    assert [(deed.action, deed.subject, deed.reason) for deed in deeds] == [
+        entries = operations.audit.list().entries[::-1]
+    assert {entry.who for entry in entries} == {f"{getpass.getuser()} (command)"}
+    assert [(entry.action, entry.subject, entry.reason) for entry in entries] == [
         ("runs.cancel", ["order-3"], "for cancel"),
         ("runs.fork", ["order-1"], "for fork"),
         ("runs.delete", ["order-1"], "for delete"),
@@ -87,5 +87,9 @@ def test_commands_leave_who_did_what_and_why(mainspring: Mainspring, history: st
         ("db.prune", [], "for prune"),
         ("queues.pause", ["nowhere"], None),
     ]
-    assert (deeds[0].outcome, deeds[1].outcome, deeds[1].details) == ({"order-3": True}, ["again"], {"step": "pack"})
-    assert "nowhere" in deeds[-1].outcome["error"]
+    assert (entries[0].outcome, entries[1].outcome, entries[1].details) == (
+        {"order-3": True},
+        ["again"],
+        {"step": "pack"},
+    )
+    assert "nowhere" in entries[-1].outcome["error"]

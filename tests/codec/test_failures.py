@@ -377,7 +377,7 @@ def test_a_class_inside_a_function_is_found_as_long_as_it_is_defined() -> None:
     assert type(there_and_back(newer("a"))) is newer
     assert older is not newer
     assert type(decode_exception(encode_exception(older("a")), find=lambda _path: older)) is older
-    unknown = encode_exception(newer("a")).replace("Local", "Elsewhere")
+    unknown = encode_exception(newer("a")).replace("Local", "OtherDatabase")
     assert type(decode_exception(unknown)) is RemoteError
 
 

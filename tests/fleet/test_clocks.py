@@ -209,7 +209,7 @@ async def test_nothing_stands_still_when_the_clock_was_ahead_in_another_life(sto
     ahead = "UPDATE {} SET {} = {} + 86400000000"
     for table, columns in (("queue_starts", ["at"]), ("schedules", ["cursor", "due", "upcoming"])):
         for column in columns:
-            store.watching._do((ahead.format(table, column, column), [{}]))  # pyright: ignore[reportPrivateUsage]
+            store.dashboard._do((ahead.format(table, column, column), [{}]))  # pyright: ignore[reportPrivateUsage]
     shop = Shop(store_url, catchup=60)
     async with shop.app:
         for _ in range(8):

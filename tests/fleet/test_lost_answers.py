@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from mainspring import App, Client, Settings, run
-from mainspring.app.factory import Backstage
+from mainspring.app.factory import Parts
 from mainspring.errors import RunCancelled, StoreUnavailable
 from mainspring.services import reconciler
 from mainspring.store.committer import Committer
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 PATIENCE = 60
 
 
-class DeafToStarts(Backstage):
+class DeafToStarts(Parts):
     """Stores the first start, and does not notify that it did."""
 
     arrived = True
@@ -45,7 +45,7 @@ class DeafToStarts(Backstage):
         return Committer(apply, clock)
 
 
-class Deaf(Backstage):
+class Deaf(Parts):
     """Does not notify the first answer to a verb that has something to tell."""
 
     def __init__(self, verb: str, tells: Callable[[Any], object]) -> None:
@@ -70,7 +70,7 @@ class Deaf(Backstage):
 
 async def test_a_run_whose_start_was_stored_but_not_acknowledged_is_executed(store_url: str) -> None:
     app = App(store_url, settings=Settings(poll=60))
-    app._runtime.backstage = DeafToStarts()
+    app._runtime.parts = DeafToStarts()
 
     @app.workflow
     async def answer() -> int:
@@ -86,7 +86,7 @@ async def test_a_run_whose_start_was_stored_but_not_acknowledged_is_executed(sto
 
 async def test_runs_whose_claim_was_not_heard_of_are_executed_in_the_epoch_of_that_claim(store_url: str) -> None:
     app = App(store_url, settings=Settings(poll=60))
-    app._runtime.backstage = deaf = Deaf("claim", lambda claimed: claimed.claims)
+    app._runtime.parts = deaf = Deaf("claim", lambda claimed: claimed.claims)
 
     app.queue("slow")
 
@@ -108,7 +108,7 @@ async def test_runs_whose_claim_was_not_heard_of_are_executed_in_the_epoch_of_th
 
 async def test_a_run_that_may_be_started_only_once_is_not_lost_with_the_answer_to_its_claim(store_url: str) -> None:
     app = App(store_url, settings=Settings(poll=60))
-    app._runtime.backstage = Deaf("claim", lambda claimed: claimed.claims)
+    app._runtime.parts = Deaf("claim", lambda claimed: claimed.claims)
 
     app.queue("slow")
 
@@ -123,7 +123,7 @@ async def test_a_run_that_may_be_started_only_once_is_not_lost_with_the_answer_t
 
 async def test_a_run_that_is_cancelled_while_nobody_knows_who_has_it_stops(store_url: str) -> None:
     app = App(store_url, settings=Settings(poll=60))
-    app._runtime.backstage = deaf = Deaf("claim", lambda claimed: claimed.claims)
+    app._runtime.parts = deaf = Deaf("claim", lambda claimed: claimed.claims)
 
     app.queue("slow")
 
@@ -149,7 +149,7 @@ async def test_a_run_that_is_cancelled_while_nobody_knows_who_has_it_stops(store
 @pytest.mark.parametrize("how", ["cancel", "terminate"])
 async def test_a_run_that_rests_stops_although_the_word_to_stop_was_not_heard(store_url: str, how: str) -> None:
     app = App(store_url, settings=Settings(poll=60))
-    app._runtime.backstage = deaf = Deaf("notices", bool)
+    app._runtime.parts = deaf = Deaf("notices", bool)
 
     @app.workflow
     async def endless() -> None:

@@ -1,7 +1,7 @@
 """Everything by which the harness touches the inside of the library. If the library changes there, this is the file to change.
 
 - `Clock`: both clocks of an app, on the virtual time of the threads.
-- `WatchedStore`: a store, every call of which is a point. `Backstage` puts it into an app.
+- `WatchedStore`: a store, every call of which is a point. `Parts` puts it into an app.
 - `verbs`: what a store can do, found by reflection over its protocol.
 - `LifeOf`: an app as a process: entered, left, killed, or declared dead.
 """
@@ -15,7 +15,7 @@ import inspect
 from typing import TYPE_CHECKING, Any, cast
 
 from mainspring import App, Settings
-from mainspring.app.factory import Backstage
+from mainspring.app.factory import Parts
 from mainspring.engine.engine import Engine
 from mainspring.model.clock import SECOND
 from mainspring.model.ids import IdMaker
@@ -147,7 +147,7 @@ UNTOUCHED = {
     "server_state": "read for metrics and by the command line",
     "size": "read by the command line",
     "transactions.use": "set before the first transaction",
-    "watching": "figures and notes of the dashboard, on which no run depends",
+    "dashboard": "figures and notes of the dashboard, on which no run depends",
 }
 """Verbs, and nouns with all their verbs, that no case has to call, and why."""
 
@@ -188,7 +188,7 @@ _NOUNS = frozenset(nouns())
 _VERBS = frozenset(verbs())
 
 
-class _Backstage(Backstage):
+class _CrashingParts(Parts):
     """Gives an app the store that the harness watches."""
 
     def __init__(self, life: LifeOf) -> None:
@@ -266,7 +266,7 @@ class LifeOf:
         runtime = self.app._runtime
         runtime.clock = cast("Any", Clock(turns))
         runtime.ids = IdMaker(runtime.clock, seed=number)
-        runtime.backstage = _Backstage(self)
+        runtime.parts = _CrashingParts(self)
         self._calls = calls
         self.inner: Store = cast("Store", None)
         """The store itself, which no injection concerns. To be used while `connected`."""

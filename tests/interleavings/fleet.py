@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainspring import App, Event, Retry, Settings, Topic, Tx, run
-from mainspring.app.factory import Backstage
+from mainspring.app.factory import Parts
 from mainspring.errors import MainspringError, StoreUnavailable
 from mainspring.model.ids import IdMaker
 from mainspring.store.open import open_store
@@ -71,7 +71,7 @@ class WatchedStore:
         return call
 
 
-class _Backstage(Backstage):
+class _CrashingParts(Parts):
     def __init__(self, scheduler: Scheduler, faults: Counter[str]) -> None:
         self._scheduler = scheduler
         self._faults = faults
@@ -119,7 +119,7 @@ class Member:
         runtime = app._runtime
         runtime.ids = IdMaker(runtime.clock, seed=number)
         self._faults = Counter(faults or {})
-        runtime.backstage = _Backstage(fleet.scheduler, self._faults)
+        runtime.parts = _CrashingParts(fleet.scheduler, self._faults)
         app.queue("serial", concurrency=1)
         app.queue("wide")
         for name in knows:

@@ -151,8 +151,8 @@ async def exercise(app: App, functions: dict[str, Any], w: World) -> None:
     assert CANARY in str(await app.runs.steps("main"))
     audit = Audit(app._runtime.connection().store, app._runtime.clock, app._runtime.ids)
     audit.carry_out(Intent("ada", "send", ["main"], None, {"message": CANARY}), lambda: CANARY, str)
-    (deed,) = audit.list().deeds
-    assert (deed.details, deed.outcome) == ({"message": CANARY}, CANARY)
+    (entry,) = audit.list().entries
+    assert (entry.details, entry.outcome) == ({"message": CANARY}, CANARY)
 
 
 async def test_no_table_shows_a_value(store_url: str, tmp_path: Path) -> None:

@@ -345,8 +345,8 @@ async def test_what_an_operator_changed_on_an_entry_stays_until_its_line_changes
         found = await shop.app.schedules.describe("rollup")
         assert ([each["cron"] for each in found.spec["cron"]], found.differs) == (["*/2 * * * *"], [])
         store = shop.app._runtime.connection().store
-        (deed,) = (await asyncio.to_thread(Audit(store, shop.world.clock, shop.app._runtime.ids).list)).deeds
-    assert (deed.who, deed.action, deed.details["overridden"]) == ("crontab", "schedules.declare", ["spec"])
+        (entry,) = (await asyncio.to_thread(Audit(store, shop.world.clock, shop.app._runtime.ids).list)).entries
+    assert (entry.who, entry.action, entry.details["overridden"]) == ("crontab", "schedules.declare", ["spec"])
 
 
 async def test_a_review_looks_at_all_entries_however_many(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -229,9 +229,9 @@ async def test_ends_that_no_worker_saw_are_counted_once_told_or_not(store_url: s
         await quiet.runs.fail(handles[2].id, reason="by hand")
 
         def counted() -> tuple[dict[str, int], dict[str, int]]:
-            minutes = {each.state: each.count for each in store.watching.minutes(0) if each.measure == "duration"}
+            minutes = {each.state: each.count for each in store.dashboard.minutes(0) if each.measure == "duration"}
             totals: dict[str, int] = {}
-            for amount in store.watching.totals():
+            for amount in store.dashboard.totals():
                 totals[amount.state] = totals.get(amount.state, 0) + amount.count
             return minutes, totals
 

@@ -75,9 +75,9 @@ def _declarations(operations: Operations, store: Store, declared: list[tuple[Sch
             faults += [f"{after.id}: {name} was undone at revision {after.revision}" for name in changed]
         elif overridden(before, json.loads(after.declared)):
             overriding[after.id] += 1
-    deeds = [deed for deed in operations.audit.list(limit=100_000).deeds if deed.action == "schedules.declare"]
+    entries = [entry for entry in operations.audit.list(limit=100_000).entries if entry.action == "schedules.declare"]
     for name, count in overriding.items():
-        told = [deed.outcome for deed in deeds if deed.subject == [name]]
+        told = [entry.outcome for entry in entries if entry.subject == [name]]
         done, unknown = told.count(True), told.count(None)  # a worker was killed before it could write what came of it
         if not done <= count <= done + unknown:
             faults.append(

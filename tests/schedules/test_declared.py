@@ -235,10 +235,10 @@ def spec_of(cron: str) -> Spec:
     return Spec(cron=[Cron(cron, dialect="vixie")])
 
 
-async def deeds(w: World) -> list[AuditEntry]:
+async def entries(w: World) -> list[AuditEntry]:
     store = w.app._runtime.connection().store
     found = await asyncio.to_thread(Audit(store, w.clock, w.app._runtime.ids).list)
-    return found.deeds
+    return found.entries
 
 
 async def test_what_an_operator_changed_stays_while_the_declaration_stays_the_same(store_url: str) -> None:
@@ -257,7 +257,7 @@ async def test_what_an_operator_changed_stays_while_the_declaration_stays_the_sa
                 ["spec", "policy", "note"],
                 changed.revision,
             )
-            assert await deeds(w) == []
+            assert await entries(w) == []
 
 
 async def test_a_changed_declaration_overrides_what_an_operator_changed_and_is_written_down(store_url: str) -> None:
@@ -265,12 +265,12 @@ async def test_a_changed_declaration_overrides_what_an_operator_changed_and_is_w
         await w.app.schedules.update("beat", spec=spec_of("15 * * * *"), attributes={"by": "ada"})
     async with version(store_url, beats("*/2 * * * *"), at("00:01"), name="two") as w:
         found = await w.app.schedules.describe("beat")
-        (deed,) = await deeds(w)
+        (entry,) = await entries(w)
     assert (found.spec["cron"][0]["cron"], found.attributes, found.differs) == ("*/2 * * * *", {}, [])
-    assert (deed.who, deed.action, deed.subject) == ("version two", "schedules.declare", ["beat"])
-    assert (deed.details["overridden"], deed.outcome) == (["spec", "attributes"], True)
-    assert deed.details["before"]["spec"]["cron"][0]["cron"] == "15 * * * *"
-    assert list(deed.details["before"]) == ["spec"]  # attributes may be nobody else's business
+    assert (entry.who, entry.action, entry.subject) == ("version two", "schedules.declare", ["beat"])
+    assert (entry.details["overridden"], entry.outcome) == (["spec", "attributes"], True)
+    assert entry.details["before"]["spec"]["cron"][0]["cron"] == "15 * * * *"
+    assert list(entry.details["before"]) == ["spec"]  # attributes may be nobody else's business
 
 
 async def test_a_declaration_that_says_what_an_operator_said_before_overrides_nothing(store_url: str) -> None:
@@ -278,7 +278,7 @@ async def test_a_declaration_that_says_what_an_operator_said_before_overrides_no
         await w.app.schedules.update("beat", spec=Spec(cron=[Cron("*/2 * * * *", dialect="dbos")]))
     async with version(store_url, beats("*/2 * * * *"), at("00:01"), name="two") as w:
         assert (await w.app.schedules.describe("beat")).differs == []
-        assert await deeds(w) == []
+        assert await entries(w) == []
 
 
 async def test_reset_goes_back_to_the_declaration_and_keeps_a_pause(store_url: str) -> None:

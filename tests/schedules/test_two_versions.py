@@ -150,9 +150,9 @@ def test_what_an_operator_changes_while_a_worker_declares_is_overridden_only_wit
     meanwhile(new, lambda: operator.update("s", {"spec": spec, "canonical": spec}))
     new.apply(every("2h"), alone=False)
     assert stepped.row().spec == spec_json(Spec(intervals=["2h"]))
-    (deed,) = Audit(stepped.store, clock, stepped.ids).list().deeds  # type: ignore[arg-type]
-    assert (deed.who, deed.details["overridden"], deed.outcome) == ("version new", ["spec"], True)
-    assert deed.details["before"]["spec"]["intervals"] == [{"every": "5h"}]
+    (entry,) = Audit(stepped.store, clock, stepped.ids).list().entries  # type: ignore[arg-type]
+    assert (entry.who, entry.details["overridden"], entry.outcome) == ("version new", ["spec"], True)
+    assert entry.details["before"]["spec"]["intervals"] == [{"every": "5h"}]
 
 
 def test_what_an_operator_changes_while_a_worker_declares_the_same_as_before_stays(stepped: Stepped) -> None:
@@ -164,4 +164,4 @@ def test_what_an_operator_changes_while_a_worker_declares_the_same_as_before_sta
     meanwhile(new, lambda: operator.update("s", {"spec": spec, "canonical": spec}))
     new.apply(every("1h"), alone=False)
     assert (stepped.row().spec, stepped.row().version) == (spec, "new")
-    assert Audit(stepped.store, clock, stepped.ids).list().deeds == []  # type: ignore[arg-type]
+    assert Audit(stepped.store, clock, stepped.ids).list().entries == []  # type: ignore[arg-type]

@@ -71,7 +71,7 @@ def test_a_lost_workers_running_runs_are_queued_again_and_count_a_recovery(store
 
 def test_a_recovered_run_is_not_the_last_in_line(store: Store) -> None:
     start(store, owned("a", "w1"))
-    write(store, step("a"), mood=State.RUNNING)  # whose due time is far away
+    write(store, step("a"), run_state=State.RUNNING)  # whose due time is far away
     store.retire("w1", NOW + SECOND, None)
     start(store, run("b", due=NOW + 2 * SECOND))
     assert [each.run.id for each in claim(store, now=NOW + 2 * SECOND)] == ["a", "b"]
@@ -99,7 +99,7 @@ def test_a_lost_workers_resting_runs_stay_waiting(store: Store) -> None:
 @pytest.mark.parametrize("finisher", ["w1", "w2"])
 def test_a_lost_workers_resting_run_is_ready_if_what_it_waited_for_has_ended(store: Store, finisher: str) -> None:
     start(store, owned("a", "w1"), owned("b", finisher))
-    write(store, wait_for("b"), watch="b", mood=State.WAITING)
+    write(store, wait_for("b"), watch="b", run_state=State.WAITING)
     done(store, finish("b", finisher))  # its own worker would have known without being notified
     store.retire("w1", NOW + SECOND, None)
     assert (state(store), get(store).due, get(store).recoveries) == (State.QUEUED, NOW + SECOND, 0)

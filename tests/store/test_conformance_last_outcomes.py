@@ -27,7 +27,7 @@ def test_they_are_one_part_of_a_batch() -> None:
 @pytest.mark.parametrize(
     "before",
     [
-        [RecordStep("w1", step("a"), mood=State.RUNNING)],
+        [RecordStep("w1", step("a"), run_state=State.RUNNING)],
         [RecordStep("w1", step("a"), starts=[run("a/0")])],
         [RecordStep("w1", step("a")), RecordStep("w1", step("a", "1"))],
         [RecordStep("w1", step("a")), finish("a")],

@@ -50,7 +50,7 @@ def test_a_wait_that_begins_and_the_end_it_waits_for_never_miss_each_other(store
         parent, child = f"p{number}", f"c{number}"
         start(store, owned(parent, "w1"), owned(child, "w2"))
         begun, ended = at_once(
-            lambda: write(store, wait_for(child, parent), watch=child, mood=State.WAITING),
+            lambda: write(store, wait_for(child, parent), watch=child, run_state=State.WAITING),
             lambda: other.apply([finish(child, "w2")], NOW),
         )
         assert (begun.verdict, ended) == (Verdict.DONE, [Verdict.DONE])
@@ -63,7 +63,7 @@ def test_parking_and_the_end_that_is_waited_for_never_miss_each_other(store: Sto
     def _(number: int) -> None:
         parent, child = f"p{number}", f"c{number}"
         start(store, owned(parent, "w1"), owned(child, "w2"))
-        write(store, wait_for(child, parent), watch=child, mood=State.WAITING)
+        write(store, wait_for(child, parent), watch=child, run_state=State.WAITING)
         parked, ended = at_once(
             lambda: store.apply([rest(parent)], NOW)[0],
             lambda: other.apply([finish(child, "w2")], NOW)[0],
@@ -147,7 +147,7 @@ def test_two_parents_of_different_workers_hear_of_the_end_they_share(store: Stor
         begun, _ = at_once(
             lambda: store.apply(
                 [
-                    RecordStep("w1", wait_for(f"c{number}", name), watch=f"c{number}", mood=State.WAITING)
+                    RecordStep("w1", wait_for(f"c{number}", name), watch=f"c{number}", run_state=State.WAITING)
                     for name in names
                 ],
                 NOW,

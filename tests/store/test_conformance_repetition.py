@@ -44,9 +44,9 @@ OPS: dict[str, Callable[[], Op]] = {
     "begin": lambda: RecordStep("w1", step("a", seq=None, output=None, completed=None)),
     "complete": lambda: RecordStep("w1", step("a")),
     "start children": lambda: RecordStep("w1", step("a"), starts=[run("a/0", parent="a"), owned("a/1")]),
-    "call": lambda: RecordStep("w1", wait_for("a/0"), starts=[run("a/0")], watch="a/0", mood=State.WAITING),
-    "watch": lambda: RecordStep("w1", wait_for("b"), watch="b", mood=State.WAITING, due=NOW + SECOND),
-    "mood": lambda: RecordStep("w1", step("a"), mood=State.WAITING),
+    "call": lambda: RecordStep("w1", wait_for("a/0"), starts=[run("a/0")], watch="a/0", run_state=State.WAITING),
+    "watch": lambda: RecordStep("w1", wait_for("b"), watch="b", run_state=State.WAITING, due=NOW + SECOND),
+    "run_state": lambda: RecordStep("w1", step("a"), run_state=State.WAITING),
     "void": lambda: DiscardOutcome("w1", "a", 1, "9"),
     "rest": lambda: rest("a", park=False),
     "park": lambda: rest("a", park=True),
@@ -66,7 +66,7 @@ def test_a_write_made_again_answers_as_the_first_time_and_changes_nothing(
     start(store, owned("a"), owned("b", "w2"), owned("c"))
     write(store, step("a", "9"))
     if what in {"rest", "park", "release waiting"}:
-        write(store, sleep("a", NOW + SECOND, "8"), mood=State.WAITING if what == "release waiting" else None)
+        write(store, sleep("a", NOW + SECOND, "8"), run_state=State.WAITING if what == "release waiting" else None)
 
     def batch(number: int) -> list[Op]:
         return [OPS[what](), *([RecordStep("w1", step("c", str(number)))] if company else [])]
@@ -87,7 +87,7 @@ def test_a_whole_batch_made_again_answers_as_the_first_time(store: Store) -> Non
         return [
             Start(run("new")),
             RecordStep("w1", step("r0")),
-            RecordStep("w1", wait_for("r1/0", "r1"), starts=[run("r1/0")], watch="r1/0", mood=State.WAITING),
+            RecordStep("w1", wait_for("r1/0", "r1"), starts=[run("r1/0")], watch="r1/0", run_state=State.WAITING),
             rest("r2"),
             finish("r3"),
             DiscardOutcome("w1", "r4", 1, "9"),

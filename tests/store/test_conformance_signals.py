@@ -76,7 +76,7 @@ def test_a_checkpoint_is_nobodys_business(store: Store, other: Store) -> None:
     start(store, owned("a"))
     mine, theirs = Ear(store), Ear(other)
     write(store, step("a", "0"))
-    write(store, receive("a", "1"), mood=State.WAITING)
+    write(store, receive("a", "1"), run_state=State.WAITING)
     done(store, rest("a", park=False))
     start(store, run("b"))
     mine.wait(lambda signal: signal.ready)

@@ -14,7 +14,7 @@ from mainspring.store.writes import DiscardOutcome, RecordAndSend, Recorded, Rec
 from tests.store.build import NOW, SECOND, apply, done, finish, get, owned, rest, run, start, state, step, write
 
 if TYPE_CHECKING:
-    from mainspring.store.messages import Say
+    from mainspring.store.messages import Outgoing
     from mainspring.store.protocol import Store
 
 
@@ -26,8 +26,8 @@ def tell(run_id: str, *bodies: int) -> Send:
     return Send(run_id, [post(run_id, body) for body in bodies])
 
 
-def says(made: Step, *what: Say, owner: str = "w1", **more: Any) -> RecordAndSend:
-    return RecordAndSend(owner, made, says=list(what), **more)
+def says(made: Step, *what: Outgoing, owner: str = "w1", **more: Any) -> RecordAndSend:
+    return RecordAndSend(owner, made, outgoing=list(what), **more)
 
 
 def listens(run_id: str, kind: StepKind = "receive", to: str | None = None, name: str = "t") -> Step:
@@ -127,11 +127,11 @@ def test_messages_are_received_in_batches_and_the_runs_go_on(store: Store) -> No
     ids = [f"r{number}" for number in range(10)]
     start(store, *map(owned, ids))
     for each in ids:
-        write(store, listens(each), mood=State.WAITING)
+        write(store, listens(each), run_state=State.WAITING)
     store.apply([tell(each, 1, 2) for each in ids], NOW)
     received = [
         RecordAndSend(
-            "w1", replace(listens(each), seq=0, output="1", completed=NOW), mood=State.RUNNING, due=NOW, takes=0
+            "w1", replace(listens(each), seq=0, output="1", completed=NOW), run_state=State.RUNNING, due=NOW, takes=0
         )
         for each in ids
     ]
@@ -161,7 +161,7 @@ def test_a_message_whose_receipt_was_never_seen_is_the_next_ones(store: Store, o
 
 
 # -- being woken -------------------------------------------------------------------------------------------------------
-WAITS: dict[str, Say] = {
+WAITS: dict[str, Outgoing] = {
     "receive": post("b", 1),
     "question": post("b", 1, question=True),
     "event": Entry("events", "b", "t", "1", NOW),
@@ -177,7 +177,7 @@ def test_who_waits_for_what_a_batch_says_is_woken(store: Store, kind: StepKind, 
     if kind == "answer":
         apply(store, Send("b", [post("b", 1, question=True)]))
     waiter = "b" if kind in {"receive", "question"} else "a"
-    write(store, listens(waiter, kind, to="b"), mood=State.WAITING)
+    write(store, listens(waiter, kind, to="b"), run_state=State.WAITING)
     if parked:
         done(store, rest(waiter))
     assert store.apply([Send("b", [WAITS[kind]]), tell("c", 1)], NOW) == [Recorded(), Recorded()]
@@ -191,7 +191,7 @@ def test_who_asks_a_run_that_has_ended_learns_it_and_does_not_rest(store: Store)
     start(store, owned("a"), owned("b"), owned("c"))
     done(store, finish("b"))
     asks = [
-        says(listens(each, "answer", to="b"), post("b", 1, question=True), watch="b", mood=State.WAITING)
+        says(listens(each, "answer", to="b"), post("b", 1, question=True), watch="b", run_state=State.WAITING)
         for each in ("a", "c")
     ]
     for answer in store.apply(asks, NOW):
@@ -200,7 +200,7 @@ def test_who_asks_a_run_that_has_ended_learns_it_and_does_not_rest(store: Store)
         assert answer.ending is not None
         assert answer.ending.output == "42"
     assert state(store, "a") is State.RUNNING
-    still = says(listens("a", "answer", to="c"), post("c", 1, question=True), watch="c", mood=State.WAITING)
+    still = says(listens("a", "answer", to="c"), post("c", 1, question=True), watch="c", run_state=State.WAITING)
     still.step.position = "1"
     assert apply(store, still) == Recorded()
     assert (state(store, "a"), get(store).due) == (State.WAITING, None)

@@ -34,14 +34,14 @@ from tests.store.build import (
 )
 
 if TYPE_CHECKING:
-    from mainspring.store.messages import Say
+    from mainspring.store.messages import Outgoing
     from mainspring.store.protocol import Store
 
 
 def waiting(store: Store, *, worker: str = "w1", child_worker: str = "w2") -> None:
     """Run a waits for run b."""
     start(store, owned("a", worker), owned("b", child_worker))
-    write(store, wait_for("b"), owner=worker, watch="b", mood=State.WAITING)
+    write(store, wait_for("b"), owner=worker, watch="b", run_state=State.WAITING)
 
 
 # -- parking while something is said --------------------------------------------------------------------------------------
@@ -49,7 +49,7 @@ def waiting(store: Store, *, worker: str = "w1", child_worker: str = "w2") -> No
 def test_a_run_is_not_parked_when_there_is_something_for_it_to_hear(store: Store, kind: StepKind) -> None:
     """Its worker may have taken note of the notice, which is gone then, and not have told the run yet."""
     start(store, owned("a"))
-    write(store, Step("a", "0", kind, "t", started=NOW, epoch=1, child="a"), mood=State.WAITING)
+    write(store, Step("a", "0", kind, "t", started=NOW, epoch=1, child="a"), run_state=State.WAITING)
     apply(store, Send("a", [Post("a", "t", "1", NOW, question=kind == "question")]))
     assert [notice.run for notice in store.notices("w1")] == ["a"]
     assert apply(store, rest("a")) is Verdict.NOTIFIED
@@ -59,13 +59,13 @@ def test_a_run_is_not_parked_when_there_is_something_for_it_to_hear(store: Store
 
 def test_a_run_that_waits_for_the_end_of_a_long_stream_is_parked(store: Store) -> None:
     start(store, owned("a"), owned("b", "w2"))
-    said: list[Say] = [Entry("streams", "b", "log", "1", NOW) for _ in range(2)]
+    said: list[Outgoing] = [Entry("streams", "b", "log", "1", NOW) for _ in range(2)]
     apply(store, Send("b", said))
     read = Step("a", "0", "stream", "log", started=NOW, epoch=1, child="b", output="1")
-    write(store, read, mood=State.WAITING)
+    write(store, read, run_state=State.WAITING)
     assert apply(store, rest("a")) is Verdict.NOTIFIED
     read.output = "2"
-    write(store, read, mood=State.WAITING)
+    write(store, read, run_state=State.WAITING)
     done(store, rest("a"))
 
 
@@ -135,8 +135,8 @@ def test_writes_about_one_run_take_effect_in_their_order_even_in_one_batch(store
     answers = store.apply(
         [
             rest("a", park=False),
-            RecordStep("w1", step("a"), mood=State.RUNNING),
-            RecordStep("w1", step("b"), mood=State.RUNNING),
+            RecordStep("w1", step("a"), run_state=State.RUNNING),
+            RecordStep("w1", step("b"), run_state=State.RUNNING),
             rest("b", park=False),
         ],
         NOW,
@@ -178,7 +178,7 @@ def test_a_poked_run_is_handed_back_as_ready(store: Store) -> None:
 
 def test_a_run_that_is_handed_back_is_not_the_last_in_line(store: Store) -> None:
     start(store, owned("a"))
-    write(store, step("a"), mood=State.RUNNING)  # whose due time is far away
+    write(store, step("a"), run_state=State.RUNNING)  # whose due time is far away
     done(store, release("a"), NOW + SECOND)
     start(store, run("b", due=NOW + 2 * SECOND))
     assert [each.run.id for each in claim(store, now=NOW + 2 * SECOND)] == ["a", "b"]
@@ -230,7 +230,7 @@ def test_every_way_to_end_wakes_who_waits(store: Store, how: str) -> None:
     start(store, owned("a", "w1"))
     child = owned("b", "w2") if how == "retire" else run("b", deadline=NOW)
     start(store, child)
-    write(store, wait_for("b"), watch="b", mood=State.WAITING)
+    write(store, wait_for("b"), watch="b", run_state=State.WAITING)
     done(store, rest("a"))
     match how:
         case "cancel":
@@ -257,7 +257,7 @@ def test_a_step_that_is_over_waits_for_nothing(store: Store) -> None:
 def test_one_end_wakes_all_who_wait(store: Store) -> None:
     start(store, owned("child", "w9"), *(owned(f"r{number}", f"w{number}") for number in range(5)))
     for number in range(5):
-        write(store, wait_for("child", f"r{number}"), owner=f"w{number}", watch="child", mood=State.WAITING)
+        write(store, wait_for("child", f"r{number}"), owner=f"w{number}", watch="child", run_state=State.WAITING)
     for number in (0, 1):
         done(store, rest(f"r{number}", f"w{number}"))
     done(store, finish("child", "w9"))
@@ -277,7 +277,9 @@ def test_an_end_and_the_rest_of_who_waits_for_it_may_share_a_batch(store: Store)
 
 def test_a_wait_that_begins_and_the_end_it_waits_for_may_share_a_batch(store: Store) -> None:
     start(store, owned("a", "w1"), owned("b", "w2"))
-    begun, ended = store.apply([RecordStep("w1", wait_for("b"), watch="b", mood=State.WAITING), finish("b", "w2")], NOW)
+    begun, ended = store.apply(
+        [RecordStep("w1", wait_for("b"), watch="b", run_state=State.WAITING), finish("b", "w2")], NOW
+    )
     assert ended is Verdict.DONE
     assert getattr(begun, "ending", None) is not None or len(store.notices("w1")) == 1
 
@@ -315,7 +317,7 @@ def test_a_run_is_woken_at_the_first_of_its_open_waits(store: Store, park: bool)
 def test_a_wait_that_makes_a_run_waiting_does_not_hide_an_earlier_one(store: Store) -> None:
     start(store, owned("a"))
     write(store, sleep("a", NOW + SECOND, "t0.0"))
-    write(store, receive("a", "t1.0"), mood=State.WAITING)
+    write(store, receive("a", "t1.0"), run_state=State.WAITING)
     assert (state(store), get(store).due) == (State.WAITING, NOW + SECOND)
 
 
@@ -348,7 +350,7 @@ def test_a_run_whose_time_has_come_is_not_parked(store: Store) -> None:
 def test_a_waiting_run_whose_waits_are_over_loses_its_owner_as_ready(store: Store, how: str) -> None:
     """Its worker was about to record that it goes on."""
     start(store, owned("a"))
-    write(store, receive("a"), mood=State.WAITING)
+    write(store, receive("a"), run_state=State.WAITING)
     write(store, receive("a", completed=NOW, output="null", seq=0))
     if how == "release":
         done(store, release("a"))
@@ -362,7 +364,7 @@ def test_a_waiting_run_whose_waits_are_over_loses_its_owner_as_ready(store: Stor
 def test_a_waiting_run_that_loses_its_owner_is_woken_in_time(store: Store, how: str) -> None:
     """A branch that began to wait after the run was recorded as waiting."""
     start(store, owned("a"))
-    write(store, receive("a", "t0.0"), mood=State.WAITING)
+    write(store, receive("a", "t0.0"), run_state=State.WAITING)
     write(store, sleep("a", NOW + SECOND, "t1.0"))
     if how == "release":
         done(store, release("a"))

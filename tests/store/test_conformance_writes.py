@@ -129,7 +129,7 @@ def test_a_child_that_is_there_already_is_adopted(store: Store) -> None:
 
 def test_a_child_id_of_another_workflow_refuses_all_of_the_write(store: Store) -> None:
     start(store, owned("a"), run("mine", workflow="other"))
-    answer = write(store, step("a"), starts=[run("new"), run("mine", uid="later")], mood=State.WAITING)
+    answer = write(store, step("a"), starts=[run("new"), run("mine", uid="later")], run_state=State.WAITING)
     assert answer.verdict is Verdict.TAKEN
     assert answer.taken == {"mine": "other"}
     assert store.steps("a") == []
@@ -140,7 +140,7 @@ def test_a_child_id_of_another_workflow_refuses_all_of_the_write(store: Store) -
 def test_watching_tells_how_a_run_has_ended(store: Store) -> None:
     start(store, owned("a"), owned("b"))
     done(store, finish("b", output="7"))
-    answer = write(store, wait_for("b"), watch="b", mood=State.WAITING, due=NOW + SECOND)
+    answer = write(store, wait_for("b"), watch="b", run_state=State.WAITING, due=NOW + SECOND)
     assert answer.verdict is Verdict.DONE
     assert answer.ending is not None
     assert (answer.ending.state, answer.ending.output) == (State.SUCCEEDED, "7")
@@ -149,7 +149,7 @@ def test_watching_tells_how_a_run_has_ended(store: Store) -> None:
 
 def test_watching_a_run_that_goes_on_tells_nothing(store: Store) -> None:
     start(store, owned("a"), owned("b"))
-    assert write(store, wait_for("b"), watch="b", mood=State.WAITING) == Recorded()
+    assert write(store, wait_for("b"), watch="b", run_state=State.WAITING) == Recorded()
     assert state(store) is State.WAITING
 
 
@@ -160,25 +160,25 @@ def test_watching_a_run_that_is_not_there_says_so(store: Store) -> None:
 
 def test_a_write_may_start_a_run_and_wait_for_it(store: Store) -> None:
     start(store, owned("a"))
-    answer = write(store, wait_for("a/0"), starts=[run("a/0")], watch="a/0", mood=State.WAITING)
+    answer = write(store, wait_for("a/0"), starts=[run("a/0")], watch="a/0", run_state=State.WAITING)
     assert answer == Recorded()
     assert (state(store, "a"), state(store, "a/0")) == (State.WAITING, State.QUEUED)
 
 
 def test_the_mood_goes_with_the_write(store: Store) -> None:
     start(store, owned("a"))
-    write(store, step("a", "0"), mood=State.WAITING, due=NOW + SECOND)
+    write(store, step("a", "0"), run_state=State.WAITING, due=NOW + SECOND)
     assert (state(store), get(store).due, get(store).owner) == (State.WAITING, NOW + SECOND, "w1")
-    write(store, step("a", "1"), mood=State.RUNNING, due=None)
+    write(store, step("a", "1"), run_state=State.RUNNING, due=None)
     assert state(store) is State.RUNNING
-    write(store, step("a", "2"), owner="w2", mood=State.WAITING)
+    write(store, step("a", "2"), owner="w2", run_state=State.WAITING)
     assert state(store) is State.RUNNING
 
 
 def test_a_run_that_is_being_cancelled_keeps_being_so_whatever_its_mood(store: Store) -> None:
     start(store, owned("a"))
     store.cancel(["a"], None, NOW)
-    assert write(store, step("a"), mood=State.WAITING).verdict is Verdict.DONE
+    assert write(store, step("a"), run_state=State.WAITING).verdict is Verdict.DONE
     assert state(store) is State.CANCELLING
 
 
@@ -220,9 +220,9 @@ def test_writes_with_and_without_consequences_share_a_batch(store: Store) -> Non
     answers = store.apply(
         [
             RecordStep("w1", step("a")),
-            RecordStep("w1", step("b"), mood=State.WAITING, due=NOW + SECOND),
-            RecordStep("w1", wait_for("c/0", "c"), starts=[run("c/0")], watch="c/0", mood=State.WAITING),
-            RecordStep("w1", wait_for("e", "d"), watch="e", mood=State.WAITING),
+            RecordStep("w1", step("b"), run_state=State.WAITING, due=NOW + SECOND),
+            RecordStep("w1", wait_for("c/0", "c"), starts=[run("c/0")], watch="c/0", run_state=State.WAITING),
+            RecordStep("w1", wait_for("e", "d"), watch="e", run_state=State.WAITING),
         ],
         NOW,
     )

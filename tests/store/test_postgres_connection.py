@@ -180,7 +180,8 @@ def test_pokes_of_a_great_crowd_fit_into_a_notification(store: Store, postgres_u
     many = [f"worker-{number:03d}-with-quite-a-long-name" for number in range(300)]
     start(store, owned("child", "w0"), *(owned(f"of {each}", each) for each in many))
     store.apply(
-        [RecordStep(each, wait_for("child", f"of {each}"), watch="child", mood=State.WAITING) for each in many], NOW
+        [RecordStep(each, wait_for("child", f"of {each}"), watch="child", run_state=State.WAITING) for each in many],
+        NOW,
     )
     with closing(PostgresStore(postgres_url)) as other:
         ear = Ear(other)
@@ -221,7 +222,7 @@ def test_behind_a_pooler_nothing_of_a_session_is_relied_on(pooled: Store, postgr
     for number in range(10):
         parent, child = f"p{number}", f"c{number}"
         start(pooled, owned(parent), run(child))
-        assert write(pooled, wait_for(child, parent), watch=child, mood=State.WAITING) == Recorded()
+        assert write(pooled, wait_for(child, parent), watch=child, run_state=State.WAITING) == Recorded()
         done(pooled, rest(parent))
         (taken,) = claim(pooled, "w2")
         assert taken.run.id == child
@@ -260,7 +261,7 @@ def test_a_server_that_isolates_more_by_default_is_asked_not_to(postgres_url: st
     with closing(store):
         store.open()
         start(store, owned("a"), owned("b", "w2"))
-        assert write(store, wait_for("b"), watch="b", mood=State.WAITING) == Recorded()
+        assert write(store, wait_for("b"), watch="b", run_state=State.WAITING) == Recorded()
         done(store, finish("b", "w2"))
         assert len(store.notices("w1")) == 1
         with store._db.connection() as connection:  # pyright: ignore[reportPrivateUsage]

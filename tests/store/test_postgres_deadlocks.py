@@ -70,7 +70,10 @@ class Family:
         store.apply(
             [
                 RecordStep(
-                    "w1", wait_for(child, child.split("/")[0], child.split("/")[1]), watch=child, mood=State.WAITING
+                    "w1",
+                    wait_for(child, child.split("/")[0], child.split("/")[1]),
+                    watch=child,
+                    run_state=State.WAITING,
                 )
                 for child in self.children
             ],
@@ -95,19 +98,22 @@ VERBS: dict[str, Callable[[Store, Family, int], object]] = {
         [RecordStep("w1", step(each, f"x{n}")) for each in shuffled(family.parents, n)], NOW
     ),
     "stir parents": lambda store, family, n: store.apply(
-        [RecordStep("w1", step(each, f"m{n}"), mood=State.RUNNING, due=None) for each in shuffled(family.parents, n)],
+        [
+            RecordStep("w1", step(each, f"m{n}"), run_state=State.RUNNING, due=None)
+            for each in shuffled(family.parents, n)
+        ],
         NOW,
     ),
     "watch children": lambda store, family, n: store.apply(
         [
-            RecordStep("w1", wait_for(child, parent, f"w{n}"), watch=child, mood=State.WAITING)
+            RecordStep("w1", wait_for(child, parent, f"w{n}"), watch=child, run_state=State.WAITING)
             for parent, child in zip(family.parents, shuffled(family.children, n), strict=False)
         ],
         NOW,
     ),
     "children watch parents": lambda store, family, n: store.apply(
         [
-            RecordStep("w2", wait_for(parent, child, f"w{n}"), watch=parent, mood=State.WAITING)
+            RecordStep("w2", wait_for(parent, child, f"w{n}"), watch=parent, run_state=State.WAITING)
             for parent, child in zip(family.parents, shuffled(family.children, n), strict=False)
         ],
         NOW,

@@ -142,7 +142,7 @@ def test_a_run_of_a_dead_worker_is_found_at_once(store: Store, queue: str | None
 def test_a_run_whose_time_comes_is_found_at_once(store: Store, queue: str | None) -> None:
     begin(store, queue)
     start(store, owned("sleeper"))
-    write(store, sleep("sleeper", NOW + 3 * SECOND), mood=State.WAITING)
+    write(store, sleep("sleeper", NOW + 3 * SECOND), run_state=State.WAITING)
     done(store, rest("sleeper"))
     assert not claim(store, now=NOW + 2 * SECOND)
     assert ids(claim(store, now=NOW + 4 * SECOND)) == ["sleeper"]
@@ -205,7 +205,7 @@ def test_a_run_that_goes_on_is_found_at_once(store: Store) -> None:
     begun = {each.run.id: each for each in claim(store, now=NOW)}
     for number, epoch in (("0", 1), ("1", 1), ("0", 2)):
         now = NOW + 10 * SECOND * epoch
-        write(store, sleep(number, now, str(epoch), epoch=epoch), mood=State.WAITING)
+        write(store, sleep(number, now, str(epoch), epoch=epoch), run_state=State.WAITING)
         done(store, rest(number, epoch=epoch))
         assert ids(claim(store, now=now)) == [number]
     done(store, release("3", epoch=begun["3"].run.epoch))

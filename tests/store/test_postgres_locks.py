@@ -203,7 +203,7 @@ def test_who_begins_to_wait_while_the_run_is_just_ending_sees_the_end(
     start(store, owned("a", "w1"), owned("b", "w2"))
     with somebody(postgres_url) as finisher:
         finisher.does(ENDS, LOOKS_FOR_WAITERS)
-        waiting = pool.submit(write, store, wait_for("b"), "w1", watch="b", mood=State.WAITING)
+        waiting = pool.submit(write, store, wait_for("b"), "w1", watch="b", run_state=State.WAITING)
         until_blocked(postgres_url, waiting)
         finisher.commits()
     answer = waiting.result(PATIENCE)
@@ -231,7 +231,7 @@ def test_who_parks_while_a_child_is_just_ending_is_refused(
 ) -> None:
     """Both are this worker's, so the finisher does not notice; it holds the waiter's row, and that must be enough."""
     start(store, owned("a"), owned("b"))
-    write(store, wait_for("b"), watch="b", mood=State.WAITING)
+    write(store, wait_for("b"), watch="b", run_state=State.WAITING)
     with somebody(postgres_url) as finisher:
         finisher.does(ENDS, "SELECT 1 FROM runs WHERE id = 'a' FOR NO KEY UPDATE")
         parking = pool.submit(store.apply, [rest("a")], NOW)
@@ -245,7 +245,7 @@ def test_who_ends_while_the_waiting_one_is_just_parking_readies_it(
     store: Store, postgres_url: str, pool: ThreadPoolExecutor
 ) -> None:
     start(store, owned("a"), owned("b"))
-    write(store, wait_for("b"), watch="b", mood=State.WAITING)
+    write(store, wait_for("b"), watch="b", run_state=State.WAITING)
     with somebody(postgres_url) as parker:
         parker.does("UPDATE runs SET owner = NULL WHERE id = 'a'")
         ending = pool.submit(store.apply, [finish("b")], NOW)
@@ -257,7 +257,7 @@ def test_who_ends_while_the_waiting_one_is_just_parking_readies_it(
 
 def test_an_end_whose_waiter_is_locked_for_long_is_held_up_and_others_are_not(store: Store, postgres_url: str) -> None:
     start(store, owned("a"), *(owned(f"r{number}", "w2") for number in range(20)))
-    write(store, wait_for("r7"), watch="r7", mood=State.WAITING)
+    write(store, wait_for("r7"), watch="r7", run_state=State.WAITING)
     with somebody(postgres_url) as other:
         other.does("SELECT 1 FROM runs WHERE id = 'a' FOR SHARE")
         answers = store.apply([finish(f"r{number}", "w2") for number in range(20)], NOW)
@@ -462,7 +462,7 @@ def test_a_waiter_that_somebody_holds_is_woken_when_it_is_free(
 ) -> None:
     monkeypatch.setattr(batch, "_MOMENT", 60.0)
     start(store, owned("a"), owned("b"), owned("c"))
-    write(store, Step("a", "0", "event", "e", started=NOW, epoch=1, child="b"), mood=State.WAITING)
+    write(store, Step("a", "0", "event", "e", started=NOW, epoch=1, child="b"), run_state=State.WAITING)
     with somebody(postgres_url) as other:
         other.does("SELECT 1 FROM runs WHERE id = 'a' FOR UPDATE")
         event = Send("b", [Entry("events", "b", "e", "1", NOW)])
@@ -475,7 +475,7 @@ def test_a_waiter_that_somebody_holds_is_woken_when_it_is_free(
 
 def test_sending_and_receiving_are_one_round_trip_each(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     start(store, owned("a"))
-    write(store, Step("a", "0", "receive", "t", started=NOW, epoch=1, child="a"), mood=State.WAITING)
+    write(store, Step("a", "0", "receive", "t", started=NOW, epoch=1, child="a"), run_state=State.WAITING)
     store.apply([tell("a")], NOW)  # prepared now
     trips: list[str] = []
     count(monkeypatch, Wire, "execute", trips)
@@ -483,7 +483,7 @@ def test_sending_and_receiving_are_one_round_trip_each(store: Store, monkeypatch
     assert store.apply([tell("a")], NOW) == [Recorded()]
     assert trips == ["execute"]
     taken = Step("a", "0", "receive", "t", seq=0, output="1", completed=NOW, epoch=1, child="a")
-    assert store.apply([RecordAndSend("w1", taken, mood=State.RUNNING, takes=0)], NOW) == [Recorded()]
+    assert store.apply([RecordAndSend("w1", taken, run_state=State.RUNNING, takes=0)], NOW) == [Recorded()]
     assert trips == ["execute"] * 2
 
 
@@ -492,7 +492,7 @@ def test_a_worker_of_the_same_store_hears_what_is_said_without_a_poke(store: Sto
     start(store, owned("a", "w1"), owned("b", "w2"))
     for each, owner in (("a", "w1"), ("b", "w2")):
         waits = Step(each, "0", "receive", "t", started=NOW, epoch=1, child=each)
-        write(store, waits, owner=owner, mood=State.WAITING)
+        write(store, waits, owner=owner, run_state=State.WAITING)
     ear = Ear(store)
     store.apply([tell("a"), tell("b")], NOW)
     assert [each.published for each in ear.arrived] == [frozenset({("a", "receive", "t"), ("b", "receive", "t")})]
@@ -503,8 +503,8 @@ def test_a_worker_of_the_same_store_hears_what_is_said_without_a_poke(store: Sto
 
 def test_what_was_said_but_not_acknowledged_wakes_once_more_when_it_is_said_again(store: Store) -> None:
     start(store, owned("a", "w2"), owned("b"))
-    write(store, Step("a", "0", "receive", "t", started=NOW, epoch=1, child="a"), owner="w2", mood=State.WAITING)
-    speak = RecordAndSend("w1", step("b"), says=[Post("a", "t", "1", NOW)])
+    write(store, Step("a", "0", "receive", "t", started=NOW, epoch=1, child="a"), owner="w2", run_state=State.WAITING)
+    speak = RecordAndSend("w1", step("b"), outgoing=[Post("a", "t", "1", NOW)])
     for _ in range(2):
         assert store.apply([speak], NOW) == [Recorded()]
         assert [notice.run for notice in store.notices("w2")] == ["a"]

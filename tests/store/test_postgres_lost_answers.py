@@ -116,7 +116,7 @@ def test_a_change_of_many_runs_happens_once_and_wakes_who_waits(
     store: Store, line: BrokenLine, verb: str, answer: int
 ) -> None:
     start(store, owned("p", "w9"), owned("a", "w1"), run("a/0", parent="a"))
-    write(store, wait_for("a", "p"), owner="w9", watch="a", mood=State.WAITING)
+    write(store, wait_for("a", "p"), owner="w9", watch="a", run_state=State.WAITING)
     done(store, rest("p", "w9"))
     line.lose_answer(answer)
     match verb:

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session  # noqa: TC002  (what a transaction is given 
 
 from mainspring import App, Tx, run
 from mainspring.errors import InTransaction, InvalidInput, StoreUnavailable
-from mainspring.store.external.other_database import Elsewhere, Way
+from mainspring.store.external.other_database import OtherDatabase, Way
 from mainspring.store.external.outcomes import Key, Outcome
 from mainspring.store.external.tx import Again, Wants
 from mainspring.testing import world
@@ -138,9 +138,9 @@ async def test_a_lost_answer_to_the_commit_is_recognised(
 ) -> None:
     url, database = other
     shop = Shop(database)
-    make, losses = Elsewhere._at, [0]
+    make, losses = OtherDatabase._at, [0]
 
-    def lossy(self: Elsewhere) -> Any:
+    def lossy(self: OtherDatabase) -> Any:
         place = make(self)
 
         class Lossy:
@@ -153,7 +153,7 @@ async def test_a_lost_answer_to_the_commit_is_recognised(
 
         return Lossy()
 
-    monkeypatch.setattr(Elsewhere, "_at", lossy)
+    monkeypatch.setattr(OtherDatabase, "_at", lossy)
     async with world(shop.app, url=sqlite_url):
         assert await shop.entering("lost") == "told lost"
     assert bank.entries(url) == ["lost"]
@@ -163,7 +163,7 @@ async def test_a_lost_answer_to_the_commit_is_recognised(
 async def test_two_who_race_have_one_effect(other: tuple[str, Any]) -> None:
     """Of several who make the same transaction one gets through, and the others take over what it came to."""
     url, database = other
-    place = Elsewhere(database)
+    place = OtherDatabase(database)
     key = Key("uid", "0.0", "0")
 
     def effect(session: Any) -> Outcome:
@@ -184,7 +184,7 @@ async def test_two_who_race_have_one_effect(other: tuple[str, Any]) -> None:
 
 def test_threads_that_begin_at_once_do_not_get_in_each_others_way() -> None:
     """Each transaction also forgets outcomes that were recorded; several threads take from the same list of these."""
-    elsewhere = Elsewhere("sqlite:///never-opened.db")
+    elsewhere = OtherDatabase("sqlite:///never-opened.db")
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
 

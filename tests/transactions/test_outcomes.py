@@ -16,7 +16,7 @@ from mainspring.testing import world
 from tests.transactions import bank
 
 if TYPE_CHECKING:
-    from mainspring.store.external.other_database import Elsewhere
+    from mainspring.store.external.other_database import OtherDatabase
     from mainspring.testing import World
 
 
@@ -50,8 +50,8 @@ def shop_of(database: str) -> tuple[App, Any]:
     return app, entering
 
 
-def place_of(app: App) -> Elsewhere:
-    (found,) = app._runtime.places
+def place_of(app: App) -> OtherDatabase:
+    (found,) = app._runtime.other_databases
     return found
 
 

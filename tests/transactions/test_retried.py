@@ -215,7 +215,7 @@ async def test_what_was_committed_elsewhere_and_not_recorded_is_found_after_a_re
     async with world(app, url=url) as w:
         handle = await order.options(id="r").start()
         await w.advance("1m")
-        (place,) = app._runtime.places
+        (place,) = app._runtime.other_databases
         place._recorded.clear()  # as a process leaves it that dies between the commit there and the record here
         steps = "mainspring_steps" if bank.is_sqlite(url) else "mainspring.steps"
         bank.execute(url, f"DELETE FROM {steps} WHERE kind = 'transaction'")

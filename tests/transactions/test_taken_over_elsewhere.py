@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from mainspring.store.external.other_database import Elsewhere
+    from mainspring.store.external.other_database import OtherDatabase
     from tests.support.postgres import PostgresServer
 
 Moment = Literal["before", "inside", "row written"]
@@ -102,7 +102,7 @@ def shop_of(other: Other, inside: Callable[[], None]) -> tuple[App, Any, Any]:
 
 def freeze(app: App, moment: Moment, gate: Gate) -> None:
     """Have what an app does in another database stand still before it, or between the row of its outcome and its commit."""
-    (place,) = app._runtime.places
+    (place,) = app._runtime.other_databases
     once, aonce = place.once, place.aonce
 
     def checked(check: Callable[[], None]) -> Callable[[], None]:
@@ -131,7 +131,7 @@ def freeze(app: App, moment: Moment, gate: Gate) -> None:
     patched.once, patched.aonce = blocking, awaited
 
 
-def forget_all(place: Elsewhere, app: App) -> int:
+def forget_all(place: OtherDatabase, app: App) -> int:
     return place.sweep(app._runtime.connection().store.transactions)
 
 
@@ -150,7 +150,7 @@ async def taken_over(store_url: str, other: Other, moment: Moment, *, whole: boo
         await asyncio.to_thread(store.retire, engine.worker_id, first._runtime.clock.now(), None)
         async with world(second, url=store_url, at=w.now):
             made: str = await second.handle("a").result()
-            (place,) = second._runtime.places
+            (place,) = second._runtime.other_databases
             await asyncio.to_thread(forget_all, place, second)
             assert bank.value(other.url, f"SELECT count(*) FROM {TABLE}") == 0
         gate.opened.set()

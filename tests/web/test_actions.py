@@ -204,15 +204,15 @@ async def test_every_action_is_written_down_with_who_what_and_why(shop: Shop) ->
         await shop.world.advance("1s")
         missing = await asking.post("/api/schedules/pause", json={"id": "none"})
         assert missing.status_code == 404
-        deeds = (await asking.get("/api/audit")).json()["deeds"]
+        entries = (await asking.get("/api/audit")).json()["entries"]
         page = (await asking.get("/audit")).text
-    assert [(deed["who"], deed["action"], deed["subject"], deed["reason"]) for deed in deeds] == [
+    assert [(entry["who"], entry["action"], entry["subject"], entry["reason"]) for entry in entries] == [
         ("ada", "schedules.pause", ["none"], None),
         ("ada", "runs.cancel", ["order-4"], "wrong"),
         ("ada", "schedules.pause", ["nightly"], "holidays"),
     ]
-    assert "not found" in deeds[0]["outcome"]["error"]
-    assert deeds[1]["outcome"] == {"order-4": True}
+    assert "not found" in entries[0]["outcome"]["error"]
+    assert entries[1]["outcome"] == {"order-4": True}
     assert "holidays" in page
 
 
@@ -240,7 +240,7 @@ async def test_a_wrong_request_changes_nothing_and_says_what_is_wrong(one_shop: 
                 assert answer.json()["error"]
         big = await asking.post("/api/runs/cancel", json={"ids": ["x" * 2_000_000]})
         assert big.status_code == 400
-        assert all("error" in deed["outcome"] for deed in (await asking.get("/api/audit")).json()["deeds"])
+        assert all("error" in entry["outcome"] for entry in (await asking.get("/api/audit")).json()["entries"])
 
 
 @pytest.mark.parametrize("verb", ["cancel", "terminate", "retry", "resume", "complete", "fail", "reschedule"])
@@ -248,8 +248,8 @@ async def test_what_is_asked_of_a_run_that_does_not_exist_is_not_done(shop: Shop
     async with shop.asking() as asking:
         answer = await asking.post(f"/api/runs/{verb}", json={"ids": ["does-not-exist"]})
         assert (answer.status_code, "does-not-exist" in answer.json()["error"]) == (404, True)
-        (deed,) = (await asking.get("/api/audit")).json()["deeds"]
-        assert "error" in deed["outcome"]
+        (entry,) = (await asking.get("/api/audit")).json()["entries"]
+        assert "error" in entry["outcome"]
 
 
 async def test_a_cursor_that_no_page_gave_is_refused(shop: Shop) -> None:
@@ -285,8 +285,8 @@ async def test_all_runs_that_match_are_counted_and_acted_on_in_parts(
         ):
             assert (await asking.post("/api/runs/cancel", json=wrong)).status_code == 400
         assert (await asking.get("/api/runs/count", params={"verb": "eat", "matching": matching})).status_code == 400
-        deed = (await asking.get("/api/audit")).json()["deeds"][-1]
-        assert (deed["action"], deed["details"]["matching"]) == ("runs.cancel", matching)
+        entry = (await asking.get("/api/audit")).json()["entries"][-1]
+        assert (entry["action"], entry["details"]["matching"]) == ("runs.cancel", matching)
 
 
 async def test_a_schedule_is_created_and_all_of_it_is_edited(shop: Shop) -> None:

@@ -371,7 +371,7 @@ def test_all_runs_that_match_are_acted_on_with_a_count_before(page: Any, site: S
     assert asked == ["Cancel 3 runs that match?"]
     assert page.locator("main > .notice.done").inner_text() == "Cancel: 3 of 3 runs"
     assert {site.data(f"/runs/match-{number}")["run"]["state"] for number in range(3)} == {"cancelled"}
-    assert site.data("/audit")["deeds"][0]["reason"] == "all of them"
+    assert site.data("/audit")["entries"][0]["reason"] == "all of them"
     page.goto("/runs?id_prefix=match-&state=cancelled")
     page.check("[data-matching]")
     page.click(".bulk button:has-text('Delete')")

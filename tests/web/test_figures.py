@@ -76,13 +76,13 @@ async def test_what_is_counted_survives_while_the_database_is_away(shop: Shop, m
     def away(*_: object) -> None:
         raise StoreUnavailable("away")
 
-    monkeypatch.setattr(store.watching, "add", away)
+    monkeypatch.setattr(store.dashboard, "add", away)
     worker.activity.flush(store)
-    assert store.watching.totals() == []
+    assert store.dashboard.totals() == []
     monkeypatch.undo()
     worker.activity.flush(store)
     worker.activity.flush(store)
-    durations = [amount for amount in store.watching.totals() if amount.measure == "duration"]
+    durations = [amount for amount in store.dashboard.totals() if amount.measure == "duration"]
     assert sum(amount.count for amount in durations) == 5
 
 

@@ -148,8 +148,8 @@ async def test_a_person_signs_in_with_the_provider_and_has_the_role_of_their_gro
         assert cancelled.status_code == acts
         assert (await asking.post("/ops/api/runs/delete", json={"ids": ["order-1"]})).status_code == deletes
         if acts == 200:
-            deeds = (await asking.get("/ops/api/audit")).json()["deeds"]
-            assert deeds[-1]["who"] == f"{person}@example.com"
+            entries = (await asking.get("/ops/api/audit")).json()["entries"]
+            assert entries[-1]["who"] == f"{person}@example.com"
         assert 'href="/sign-out"' in page.text
         await asking.get("/sign-out")
         asking.headers["accept"] = "application/json"

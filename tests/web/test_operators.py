@@ -67,7 +67,7 @@ async def test_what_came_of_an_action_is_linked(one_shop: Shop) -> None:
             ("/schedules/trigger", {"id": "nightly"}),
         ):
             await form(asking, path, **fields)
-            done = (await asking.get("/api/audit")).json()["deeds"][0]["outcome"]
+            done = (await asking.get("/api/audit")).json()["entries"][0]["outcome"]
             made = done.get("run") or done["order-1"]
             assert f'<a href="/runs/{quote(made)}">See it</a>' in (await asking.get("/runs")).text
         await form(asking, "/queues/pause", name="mail")

@@ -142,8 +142,8 @@ async def test_a_run_says_what_it_waits_for_and_gets_it(store_url: str) -> None:
         late = await asking.post("/api/runs/send", json={"id": "v", "topic": "note", "value": 1})
         assert (late.status_code, "has succeeded" in late.json()["error"]) == (409, True)
         assert (await asking.post("/api/runs/send", json={"id": "none", "topic": "a"})).status_code == 404
-        deeds = (await asking.get("/api/audit")).json()["deeds"]
-        assert [deed["action"] for deed in deeds if "error" not in deed["outcome"]] == [
+        entries = (await asking.get("/api/audit")).json()["entries"]
+        assert [entry["action"] for entry in entries if "error" not in entry["outcome"]] == [
             "runs.send",
             "runs.send",
             "runs.answer",

@@ -49,7 +49,7 @@ class LoopWatch:
         if line is not None and not self._reported:
             self._reported = True
             log.warning(
-                "the event loop has stood still at %s for seconds, and every other run of this worker with it; write a step that "
+                "the event loop has been blocked at %s for seconds, and every other run of this worker with it; write a step that "
                 "blocks as `def`, or use asyncio.to_thread",
                 line,
             )

@@ -16,7 +16,7 @@ from mainspring.operations.connect import follow_database
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mainspring.app.factory import Backstage
+    from mainspring.app.factory import Parts
     from mainspring.app.functions.options import Duration
     from mainspring.app.settings import Settings
     from mainspring.model.clock import Clock
@@ -57,7 +57,7 @@ class ClockKeeper:
                 pause = _MEASURED_EVERY
             except StoreError as error:
                 if pause == _MEASURED_EVERY:
-                    log.warning("the clock of the database cannot be read, trying again every second: %s", error)
+                    log.warning("the clock of the database cannot be read; retrying every second: %s", error)
                 pause = 1.0
                 time.sleep(0.1)  # the time stays in doubt until the next measurement
             self._wake.clear()
@@ -71,13 +71,13 @@ class Connection:
         url: str,
         settings: Settings,
         clock: Clock,
-        backstage: Backstage,
+        parts: Parts,
         *,
         beside: bool = False,
         payloads: PayloadCodec | None = None,
     ) -> None:
         self.clock = clock
-        self.store = backstage.store(url, settings)
+        self.store = parts.store(url, settings)
         if payloads is not None:
             from mainspring.store.sealing.store import sealed_store  # noqa: PLC0415  (only where values are sealed)
 
@@ -90,8 +90,8 @@ class Connection:
         self._keeper = (
             ClockKeeper(clock) if isinstance(clock, SystemClock) and follow_database(clock, self.store) else None
         )
-        self.committer = backstage.committer(self.store, clock)
-        self.endings = backstage.endings(self.store, settings)
+        self.committer = parts.committer(self.store, clock)
+        self.endings = parts.endings(self.store, settings)
         self._lookups = EndingLookups(self._look_up, clock)
         self.subscriptions = Subscriptions(settings.poll)
         self._listeners: list[Callable[[Signal], None]] = []

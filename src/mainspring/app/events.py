@@ -177,7 +177,7 @@ class Listeners:
         return [fn for key in (name, f"{name.partition('.')[0]}.*", "*") for fn in self._all.get(key, ())]
 
     # -- the events, on the loop: no caller waits for the listeners -------------------------------------------------------
-    def tell(self, name: str, run: Run | UnreportedEnd, reason: str | None, at: int) -> None:
+    def emit(self, name: str, run: Run | UnreportedEnd, reason: str | None, at: int) -> None:
         """Call the listeners for an event of a run."""
         if self._all and (interested := self._interested(name)):
             event = RunEvent(name, run.id, run.workflow, reason, run.attempts, run.queue, to_datetime(at))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mainspring.store.protocol import Store
 
 
-class Backstage:
+class Parts:
     """Makes the store and the parts that have threads. Modules are loaded on first use, so that importing an app is fast."""
 
     def store(self, url: str, settings: Settings) -> Store:

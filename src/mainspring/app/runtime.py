@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from mainspring.app.connection import Connection
 from mainspring.app.declarations.declared import DeclaredQueues, DeclaredSchedules
 from mainspring.app.events import Listeners
-from mainspring.app.factory import Backstage
+from mainspring.app.factory import Parts
 from mainspring.app.functions.instances import Instances
 from mainspring.app.plain_json import PLAIN_JSON
 from mainspring.app.sync.portal import Portal, bridged
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mainspring.model.clock import Clock
     from mainspring.model.payloads import Offloaded, PayloadCodec
     from mainspring.store.external.engines import UsersEngine
-    from mainspring.store.external.other_database import Elsewhere
+    from mainspring.store.external.other_database import OtherDatabase
     from mainspring.store.verbs.prune import Keep
 
 R = TypeVar("R")
@@ -68,7 +68,7 @@ class Runtime:
         """Whether this is a client's runtime: a client starts functions by name and decodes results as plain JSON."""
         self.registry = Registry()
         self.instances = Instances(self.registry)
-        self.backstage = Backstage()
+        self.parts = Parts()
         self.ids = IdMaker(self.clock)
         self.name = "app"
         self.version = ""
@@ -106,7 +106,7 @@ class Runtime:
         return self.engine is not None and bool(self.engine.executions)
 
     @property
-    def places(self) -> list[Elsewhere]:
+    def other_databases(self) -> list[OtherDatabase]:
         """The other databases that transactions use."""
         return list({id(each.database): each.database for each in self.registry if each.database is not None}.values())
 
@@ -144,7 +144,7 @@ class Runtime:
         with self._connecting:
             if self._connection is None:
                 self._connection = Connection(
-                    self.url, self.settings, self.clock, self.backstage, beside=beside, payloads=self.payloads
+                    self.url, self.settings, self.clock, self.parts, beside=beside, payloads=self.payloads
                 )
                 if (engine := self.users_engine) is not None:
                     self._connection.store.transactions.use(engine=engine)
@@ -173,8 +173,8 @@ class Runtime:
             portal, self._portal = self._portal, None
         if connection is not None:
             connection.close()
-        for place in self.places:
-            place.close()
+        for other in self.other_databases:
+            other.close()
         if portal is not None:
             portal.close()
 

@@ -136,7 +136,7 @@ class Worker:
         )
         self._scheduler.paused = self.paused
         self._pruner = Pruner(clock, store=store, engine=self.engine, keep=runtime.keep)
-        self._sweeper = Sweeper(clock, store=store, engine=self.engine, places=runtime.places)
+        self._sweeper = Sweeper(clock, store=store, engine=self.engine, other_databases=runtime.other_databases)
         if (offloaded := runtime.offloaded) is not None:
             self._sweeper.sweep_values = partial(Pruning(store, clock).sweep_values, offloaded)
         self._notifier = Notifier(
@@ -146,9 +146,9 @@ class Worker:
             engine=self.engine,
             wanted=lambda: bool(runtime.listeners),
             count=self.activity.count_unreported,
-            tell=lambda end: runtime.listeners.tell(f"run.{end.state}", end, end.reason, end.completed),
+            report=lambda end: runtime.listeners.emit(f"run.{end.state}", end, end.reason, end.completed),
         )
-        self.engine.on_change = lambda name, run, reason: runtime.listeners.tell(name, run, reason, clock.now())
+        self.engine.on_change = lambda name, run, reason: runtime.listeners.emit(name, run, reason, clock.now())
         self.engine.operations, self.engine.around = runtime.listeners.operations, runtime.listeners.around
         self._scheduler.on_plans = self._planned
         self._watched = DefinitionWatch(
@@ -165,7 +165,7 @@ class Worker:
         self.engine.on_scheduled_end = self._scheduler.kick
         self.engine.on_concluded = self.activity.count
         self.engine.on_left = lambda run_id: self._connection.endings.look(frozenset({run_id}))
-        self._heartbeat = runtime.backstage.heartbeat(
+        self._heartbeat = runtime.parts.heartbeat(
             store=store,
             clock=clock,
             worker=record,
@@ -188,7 +188,7 @@ class Worker:
         if runtime.settings.keep_logs != "off":
             self._keeper = Keeper(runtime.settings.keep_logs, self.engine.worker_id, clock)
             self._keeper.begin()
-        await self.engine.in_thread(store.watching.keep_functions, described(runtime.registry, runtime.keep))
+        await self.engine.in_thread(store.dashboard.keep_functions, described(runtime.registry, runtime.keep))
         services = (
             self._claimer,
             self._inbox,

@@ -29,16 +29,16 @@ def carry_out(
     action: str,
     subject: Sequence[str],
     act: Callable[[], R],
-    tell: Callable[[R], Any],
+    as_json: Callable[[R], Any],
     /,
     *,
     reason: str | None,
     **details: Any,
 ) -> R:
-    """Record an action in the audit log and execute it. `tell` converts its result to JSON."""
+    """Record an action in the audit log and execute it. `as_json` converts its result to JSON."""
     shown = {name: value if _plain(value) else str(value) for name, value in details.items() if value not in (None, ())}
     who = f"{getpass.getuser()} (command)"
-    return operations.audit.carry_out(Intent(who, action, subject, reason, shown), act, tell)
+    return operations.audit.carry_out(Intent(who, action, subject, reason, shown), act, as_json)
 
 
 def perform(

@@ -131,8 +131,8 @@ def prune(
                 **details,
             )
             note(f"deleted {forgotten} runs at {shown(url)}")
-            if app is not None and runtime_of(app).places:
-                note(f"deleted {operations.pruning.sweep(runtime_of(app).places)} outcomes in other databases")
+            if app is not None and runtime_of(app).other_databases:
+                note(f"deleted {operations.pruning.sweep(runtime_of(app).other_databases)} outcomes in other databases")
             if app is not None and (offloaded := runtime_of(app).offloaded) is not None:
                 note(f"deleted {operations.pruning.sweep_values(offloaded)} values outside of the database")
 

@@ -23,7 +23,7 @@ class Showing:
         self._printed = 0
         self._left_out = 0
 
-    def tell(self, event: RunEvent) -> None:
+    def show(self, event: RunEvent) -> None:
         now = int(event.time.timestamp())
         if now != self._second:
             if self._left_out:
@@ -42,4 +42,4 @@ def show_runs(app: App) -> None:
     """Print the ends and retries of the runs that this process executes."""
     showing = Showing()
     for event in _PRINTED:
-        app.on(event, showing.tell)
+        app.on(event, showing.show)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mainspring.model.runs import StepKind
     from mainspring.store.external.databases import AwaitedSession, ElsewhereSession
     from mainspring.store.external.join import Inside
-    from mainspring.store.external.other_database import Elsewhere
+    from mainspring.store.external.other_database import OtherDatabase
     from mainspring.store.external.sessions import Session, Within
 
 _ONCE = Retry(1)
@@ -95,7 +95,7 @@ class TransactionCall(Struct):
     wants: Wants
     place: int
     isolation: str | None
-    database: Elsewhere | None = None
+    database: OtherDatabase | None = None
     """The database of the transaction, if not the app's own."""
     within: Within | None = None
     """Opens the transaction, if it is executed on a connection of the user's."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from mainspring.engine.effects import Commit, Consult, Forever, Hold, Invoke, Nap, Pause, Transact, stirring
+from mainspring.engine.effects import Commit, Consult, Forever, Hold, Invoke, Nap, Pause, Transact, active_write
 from mainspring.engine.forked import await_here, call_here
 from mainspring.engine.operations import transactions
 from mainspring.engine.replay.context import StepScope, current
@@ -115,7 +115,7 @@ async def _commit(ex: Execution, effect: Commit) -> Any:
     except asyncio.CancelledError:
         await _void(ex, effect.final)
         if effect.begins is not None and ex.signal is None:
-            abandon(ex, effect.begins, stored_as_waiting=isinstance(op, RecordStep) and op.mood is State.WAITING)
+            abandon(ex, effect.begins, stored_as_waiting=isinstance(op, RecordStep) and op.run_state is State.WAITING)
         raise
 
 
@@ -191,9 +191,9 @@ def abandon(ex: Execution, begun: Step, *, stored_as_waiting: bool = False) -> N
         return  # a version that agrees with the record may continue the operation
     now = ex.landmark = ex.begins()
     ex.open_records.pop(begun.position, None)
-    write = stirring(ex, structs.replace(begun, epoch=ex.epoch, completed=now, seq=None, output=None, error=None))
+    write = active_write(ex, structs.replace(begun, epoch=ex.epoch, completed=now, seq=None, output=None, error=None))
     if stored_as_waiting:
-        write.mood, write.due = State.RUNNING, now
+        write.run_state, write.due = State.RUNNING, now
     ex.write_unconfirmed(write)
 
 

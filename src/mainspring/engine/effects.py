@@ -13,7 +13,7 @@ from msgspec import Struct, field
 
 from mainspring.codec import decode_exception, encode_exception
 from mainspring.engine.replay.asyncio_sleep_warning import not_durable_until
-from mainspring.engine.replay.pipelining import Ahead, tell
+from mainspring.engine.replay.pipelining import Ahead, notify_listeners
 from mainspring.engine.replay.signals import HandedBack, Lost, Stopped
 from mainspring.engine.replay.watchdog import watch_for_disagreement
 from mainspring.engine.residency.phases import Phase
@@ -117,8 +117,8 @@ def frontier(ex: Execution, position: str, *, together: bool = False) -> Flow:
         except Exception as error:
             raise _refused(ex, "the outcome of a step", error) from error
         ex.ahead = None
-        obey(ex, answer)
-        heed(ex, answer)
+        raise_if_refused(ex, answer)
+        raise_if_stopping(ex, answer)
     while ex.held_wakes is not None:
         yield Hold(ex.request_answered())
     beside = position.startswith(UNDO)  # compensations are beside the order of the other operations
@@ -152,7 +152,7 @@ def _hold_back(ex: Execution) -> Flow:
     raise ex.signal or HandedBack()
 
 
-def turn(ex: Execution, record: Step, final: Step | None = None) -> Flow:
+def await_turn(ex: Execution, record: Step, final: Step | None = None) -> Flow:
     """Wait until an outcome may be delivered. Compensations have no place in the order of outcomes."""
     if ex.signal is not None:
         raise ex.signal
@@ -170,7 +170,7 @@ def replayed(ex: Execution, recorded: Step, codec: ValueCodec | None) -> Flow:
     if recorded.interrupted or recorded.seq is None:
         yield Forever()
     else:
-        yield from turn(ex, recorded)
+        yield from await_turn(ex, recorded)
     return outcome(ex, recorded, codec)
 
 
@@ -194,27 +194,27 @@ def conclude(
     output: str | None = None,
     error: BaseException | None = None,
     error_text: str | None = None,
-    speak: Callable[[RecordStep], RecordStep] | None = None,
+    with_messages: Callable[[RecordStep], RecordStep] | None = None,
 ) -> Flow:
-    """Record an outcome, wait for its turn, and deliver it. `speak` adds the messages sent or received with it."""
+    """Record an outcome, wait for its turn, and deliver it. `with_messages` adds the messages sent or received with it."""
     record.output = output
     record.error = encode_exception(error) if error is not None else error_text
     record.completed = ex.engine.clock.now()
     record.seq = ex.take_seq()
     ex.open_records.pop(record.position, None)
     try:
-        write = stirring(ex, record)
+        write = active_write(ex, record)
         if record.kind == "step" and _may_go_ahead(ex, write):
             _go_ahead(ex, write)
             return outcome(ex, record, codec)
-        yield from keep(ex, write if speak is None else speak(write), final=record)
+        yield from commit_or_stop(ex, write if with_messages is None else with_messages(write), final=record)
     except NotSerializable as refused:
         ex.delivery.skip(record.seq)
         if isinstance(error, NotSerializable):  # this error itself cannot be stored
             raise
         return (yield from conclude(ex, record, codec, error=refused))
-    tell(ex, record)
-    yield from turn(ex, record, record)
+    notify_listeners(ex, record)
+    yield from await_turn(ex, record, record)
     return outcome(ex, record, codec)
 
 
@@ -224,7 +224,7 @@ def _may_go_ahead(ex: Execution, write: RecordStep) -> bool:
     In a `def` run, and for an exception, only if nothing but the end of the run can follow.
     """
     record = write.step
-    if not ex.alone or write.mood is not None or record.position.startswith(UNDO):
+    if not ex.alone or write.run_state is not None or record.position.startswith(UNDO):
         return False
     is_last = ex.function.kind == "step" and (record.error is None or ex.run.retry is None)
     if not is_last and (record.error is not None or not ex.function.on_loop):
@@ -244,43 +244,48 @@ def _go_ahead(ex: Execution, write: RecordStep) -> None:
         ex.engine.committer.hand_over(write, ex.engine.loop, ahead)
 
 
-def stirring(ex: Execution, record: Step) -> RecordStep:
+def active_write(ex: Execution, record: Step) -> RecordStep:
     """The write that records the beginning of an attempt, or an outcome. It sets a waiting run back to running."""
     write = RecordStep(ex.engine.worker_id, record)
     if ex.stored_as_waiting or ex.phase is Phase.SUSPENDING:
-        write.mood, write.due = State.RUNNING, ex.engine.clock.now()
+        write.run_state, write.due = State.RUNNING, ex.engine.clock.now()
         ex.move(Phase.RUNNING)
     return write
 
 
-def waiting(ex: Execution, record: Step) -> RecordStep:
+def waiting_write(ex: Execution, record: Step) -> RecordStep:
     """The write that records the beginning of a wait. If the run has no other operation or branch, it sets the run to waiting."""
     write = RecordStep(ex.engine.worker_id, record)
     if ex.alone:
-        write.mood = State.WAITING
+        write.run_state = State.WAITING
         limit = not_durable_until(ex) if ex.process_timers else None
         if limit is not None:
             write.due = limit.time
     return write
 
 
-def keep(ex: Execution, write: RecordStep, final: Step | None = None) -> Flow:
+def commit_or_stop(ex: Execution, write: RecordStep, final: Step | None = None) -> Flow:
     """Commit a record. Raises the signal if another worker owns the run or the run was asked to stop."""
-    answer = yield from committed(ex, write, final)
-    heed(ex, answer)
+    answer = yield from commit(ex, write, final)
+    raise_if_stopping(ex, answer)
     return answer
 
 
-def committed(ex: Execution, write: RecordStep, final: Step | None = None) -> Flow:
-    """Commit a record. Raises the signal if the write was refused. `heed` then raises it if the run was asked to stop."""
+def commit(ex: Execution, write: RecordStep, final: Step | None = None) -> Flow:
+    """Commit a record. Raises the signal if the write was refused. `raise_if_stopping` then raises it if the run was asked to stop."""
     try:
         answer = yield Commit(write, final, write.step if write.step.completed is None else None)
     except MainspringError:
         raise
     except Exception as error:
         raise _refused(ex, f"{write.step.kind} {write.step.name!r}", error) from error
-    obey(ex, answer)
-    if write.mood is State.WAITING and answer.ending is None and ex.phase is Phase.RUNNING and ex.move(Phase.WAITING):
+    raise_if_refused(ex, answer)
+    if (
+        write.run_state is State.WAITING
+        and answer.ending is None
+        and ex.phase is Phase.RUNNING
+        and ex.move(Phase.WAITING)
+    ):
         ex.engine.changed(ex, "run.waiting")
     return answer
 
@@ -289,7 +294,7 @@ def _refused(ex: Execution, what: str, error: Exception) -> NotSerializable:
     return NotSerializable(f"the database refused {what} of run {ex.id}: {error}")
 
 
-def obey(ex: Execution, answer: Recorded) -> None:
+def raise_if_refused(ex: Execution, answer: Recorded) -> None:
     """Raise the signal if a write was refused: another worker owns the run, or the run was asked to stop."""
     if answer.verdict is Verdict.FENCED:
         ex.engine.halting.halt(ex, Lost())
@@ -298,7 +303,7 @@ def obey(ex: Execution, answer: Recorded) -> None:
         _stop(ex)
 
 
-def heed(ex: Execution, answer: Recorded | Transact) -> None:
+def raise_if_stopping(ex: Execution, answer: Recorded | Transact) -> None:
     """Raise the signal if the run was asked to stop. The last outcome is recorded, and no operation begins any more."""
     if answer.stopping and ex.undoing is None:
         _stop(ex)

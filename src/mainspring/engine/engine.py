@@ -295,7 +295,9 @@ class Engine:
     async def attend(self, notices: list[Notice]) -> None:
         """Process the notices of runs of this worker: halt those that were stopped, wake the others."""
         found = ((self.executions.get(notice.run), notice) for notice in notices)
-        await self._look_around([ex for ex, notice in found if ex is not None and not self.halting.heed(ex, notice)])
+        await self._look_around(
+            [ex for ex, notice in found if ex is not None and not self.halting.raise_if_stopping(ex, notice)]
+        )
 
     async def _look_around(self, curious: list[Execution]) -> None:
         """Look up the awaited runs of these runs, and have their branches read messages again."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import timedelta
 
-    from mainspring.store.external.other_database import Elsewhere
+    from mainspring.store.external.other_database import OtherDatabase
     from mainspring.store.external.sessions import Within
 
 SECOND = 1_000_000
@@ -58,7 +58,7 @@ class Function:
     wants: Wants | None = None
     """The type of connection or session that a transaction's function receives as its first argument."""
     isolation: str | None = None
-    database: Elsewhere | None = None
+    database: OtherDatabase | None = None
     """The database of a transaction, if not the app's own."""
     within: Within | None = None
     """Opens the transaction, if it is executed on a connection of the user's."""
@@ -155,7 +155,7 @@ def make(
     at_most_once: bool = False,
     interruptible: bool = False,
     isolation: str | None = None,
-    database: Elsewhere | None = None,
+    database: OtherDatabase | None = None,
     within: Within | None = None,
     retention: timedelta | float | str | None = None,
     keep_last: int | None = None,
@@ -240,7 +240,7 @@ def _check_batch(title: str, batch: int, bound: Bound, *, interruptible: bool) -
         raise InvalidInput(f"{title!r}: a batch is shared by several runs, so one of them cannot interrupt it")
 
 
-def _check_within(fn: Callable[..., Any], title: str, isolation: str | None, database: Elsewhere | None) -> None:
+def _check_within(fn: Callable[..., Any], title: str, isolation: str | None, database: OtherDatabase | None) -> None:
     if inspect.iscoroutinefunction(fn):
         raise InvalidInput(
             f"{title!r} is `async def`, and within= opens a transaction on a connection that blocks; write it as `def` and call it "

@@ -136,7 +136,7 @@ def _come_to_its_end(ex: Execution, error: BaseException | None) -> BaseExceptio
     A signal that the code raised came from an operation of the run, before the loop could halt the run: it halts the run now.
     """
     if isinstance(error, Halt):
-        ex.take_away(error)
+        ex.begin_halt(error)
         if ex.undoing is None:  # in every phase: a signal is never the outcome of a run
             ex.signal = ex.signal or error
     ex.move(Phase.ENDING)
@@ -187,7 +187,7 @@ async def _clear_tasks(ex: Execution) -> None:
     """Cancel and await the unfinished tasks of a run, so that nothing of the run executes after its end."""
     if ex.signal is None:
         _warn_of_unawaited(ex)
-        for site in [site for task, site in ex.tasks.items() if task not in ex.servants]:
+        for site in [site for task, site in ex.tasks.items() if task not in ex.responders]:
             log.warning(
                 "run %s of %s ended while a task created at %s was unfinished; it is cancelled. Await what you start.",
                 ex.id,
@@ -237,7 +237,7 @@ def _conclude(ex: Execution, value: Any, error: BaseException | None) -> Flow:
             what = f"{unused.kind} {unused.name!r} at position {unused.position}"
             ex.disagree(f"the function came to its end, but the record goes on with {what}")
     if ex.signal is not None:
-        return (yield from _let_go(ex, ex.signal))
+        return (yield from _leave_halted(ex, ex.signal))
     if ex.undoing is not None:
         return (yield from _finish_unwound(ex))
     if ex.disagreement is not None:
@@ -339,7 +339,7 @@ def _finish_unwound(ex: Execution) -> Flow:
     return (yield from _cancelled(ex, reason))
 
 
-def _let_go(ex: Execution, signal: Halt) -> Flow:
+def _leave_halted(ex: Execution, signal: Halt) -> Flow:
     """Release, cancel or continue a halted run, by its signal."""
     owner = ex.engine.worker_id
     if isinstance(signal, (Parked, Lost)):

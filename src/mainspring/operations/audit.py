@@ -56,7 +56,7 @@ class Intent:
 class AuditPage:
     """A page of the audit log, latest first. Pass `next` as `after` to get the following page. None: this is the last page."""
 
-    deeds: list[AuditEntry]
+    entries: list[AuditEntry]
     next: str | None
 
 
@@ -64,12 +64,12 @@ class Audit:
     """The audit log. All verbs block."""
 
     def __init__(self, store: Store, clock: Clock, ids: IdMaker) -> None:
-        self._store = store.watching
+        self._store = store.dashboard
         self._clock = clock
         self._ids = ids
 
-    def carry_out(self, intent: Intent, deed: Callable[[], R], tell: Callable[[R], Any]) -> R:
-        """Record an action and execute it. An action that cannot be recorded is not executed. `tell` converts its result to JSON."""
+    def carry_out(self, intent: Intent, act: Callable[[], R], as_json: Callable[[R], Any]) -> R:
+        """Record an action and execute it. An action that cannot be recorded is not executed. `as_json` converts its result to JSON."""
         if intent.reason is not None and len(intent.reason) > LONGEST_REASON:
             raise InvalidInput(f"the reason has {len(intent.reason)} characters; the limit is {LONGEST_REASON}")
         entry = Entry(
@@ -83,11 +83,11 @@ class Audit:
         )
         self._store.note(entry)
         try:
-            result = deed()
+            result = act()
         except Exception as error:
             self._store.record_outcome(entry.id, json.dumps({"error": str(error)}))
             raise
-        self._store.record_outcome(entry.id, json.dumps(tell(result)))
+        self._store.record_outcome(entry.id, json.dumps(as_json(result)))
         return result
 
     def list(self, *, after: str | None = None, limit: int = 50) -> AuditPage:

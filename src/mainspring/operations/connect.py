@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mainspring.operations.schedules.actions import Schedules
     from mainspring.operations.schedules.pictures import Pictures
     from mainspring.store.protocol import ServerState, Store
-    from mainspring.store.verbs.oddities import Oddity
+    from mainspring.store.verbs.defects import Defect
 
 __all__ = ["Operations", "connect", "missing_file", "shown", "sqlite_path"]
 _MOST_NAMED = 5
@@ -109,7 +109,7 @@ class Operations:
         """The sessions of users who are signed in to the dashboard."""
         return Sessions(self._store, self.clock)
 
-    def inspect(self, *, thorough: bool | None = None) -> list[Oddity]:
+    def inspect(self, *, thorough: bool | None = None) -> list[Defect]:
         """Return the inconsistencies of the database. By default every row is read, unless the database is large."""
         from mainspring.operations.inspection import inspect  # noqa: PLC0415  (rarely used, and it imports schedules)
 

@@ -92,7 +92,7 @@ def examine(url: str, settings: ConnectionSettings, lease: float) -> Iterator[Fi
 
 def _look_at(operations: Operations, report: SchemaReport, lease: float) -> Iterator[Finding]:
     """Yield the findings about the database. On a damaged database a failing check does not hold up the others."""
-    odd = list(_safely("tables", lambda: _oddities(operations)))
+    odd = list(_safely("tables", lambda: _defects(operations)))
     if not any(each.subject == "tables" for each in odd):
         yield Finding("tables", OK, f"up to date ({report.current})")
     yield from odd
@@ -127,7 +127,7 @@ def _words(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def _oddities(operations: Operations) -> Iterator[Finding]:
+def _defects(operations: Operations) -> Iterator[Finding]:
     for odd in operations.inspect():
         yield Finding(odd.what, WRONG if odd.wrong else LOOK, odd.which, odd.hint)
     if operations.is_large:

@@ -9,7 +9,7 @@ from mainspring.operations.paging import AT_ONCE
 from mainspring.operations.schedules.declared import check
 from mainspring.store.bad_rows import FAULTS, describe
 from mainspring.store.schedules import ScheduleFilter
-from mainspring.store.verbs.oddities import Oddity
+from mainspring.store.verbs.defects import Defect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,16 +24,16 @@ def is_large(store: Store) -> bool:
     return store.size() > LARGE
 
 
-def inspect(store: Store, now: int, *, thorough: bool | None) -> list[Oddity]:
+def inspect(store: Store, now: int, *, thorough: bool | None) -> list[Defect]:
     """Return the inconsistencies of a database."""
     found = store.inspect(now, thorough=not is_large(store) if thorough is None else thorough)
     try:
         return [*found, *_schedules(store)]
     except StoreError as error:
-        return [*found, Oddity("unreadable", f"table schedules: {error}", "mainspring db check")]
+        return [*found, Defect("unreadable", f"table schedules: {error}", "mainspring db check")]
 
 
-def _schedules(store: Store) -> Iterator[Oddity]:
+def _schedules(store: Store) -> Iterator[Defect]:
     """Yield schedules that cannot be planned."""
     after: str | None = None
     while page := store.schedules.page(ScheduleFilter(after=after, limit=AT_ONCE)):
@@ -42,5 +42,5 @@ def _schedules(store: Store) -> Iterator[Oddity]:
                 check(row)
             except FAULTS as error:
                 hint = f"repair its spec, policy, action, input or skips in that row, or delete the row; then declare {row.id} anew"
-                yield Oddity("unreadable", f"table schedules, row {row.id}: {describe(error)}", hint)
+                yield Defect("unreadable", f"table schedules, row {row.id}: {describe(error)}", hint)
         after = page[-1].id

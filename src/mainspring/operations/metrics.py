@@ -50,18 +50,18 @@ class Metrics:
             *self._queues(),
             *self._schedules(),
             *self._database(),
-            *self._ended(self._store.watching.totals()),
+            *self._ended(self._store.dashboard.totals()),
             *self._steps(shows_step),
         ]
 
     def _now(self) -> list[Family]:
-        watching, now = self._store.watching, self._clock.now()
+        dashboard, now = self._store.dashboard, self._clock.now()
         runs = Family(
             "mainspring_runs", "gauge", "Runs that have not ended, by state; at most 10,000 of each are counted."
         )
-        for state, count in watching.live().items():
+        for state, count in dashboard.live().items():
             runs.add(count, state=state)
-        ready = watching.ready(now)
+        ready = dashboard.ready(now)
         late = Family("mainspring_runs_late", "gauge", "Runs that have been ready for more than ten seconds.")
         late.add(ready.late)
         oldest = Family(
@@ -70,7 +70,7 @@ class Metrics:
         oldest.add(max(0, now - ready.oldest) / 1e6 if ready.oldest is not None else 0)
         workers = Family("mainspring_worker_lease_age_seconds", "gauge", "How long ago each worker last showed life.")
         held = Family("mainspring_worker_runs", "gauge", "Runs that each worker owns.")
-        loads = watching.loads()
+        loads = dashboard.loads()
         for worker in Workers(self._store, self._clock).list():
             workers.add(worker.silent, worker=worker.id, version=worker.version)
             held.add(loads.get(worker.id, 0), worker=worker.id)
@@ -85,12 +85,12 @@ class Metrics:
         age = Family(
             "mainspring_queue_oldest_seconds", "gauge", "How long the oldest ready run of each queue has waited."
         )
-        for name, due in self._store.watching.queue_ages().items():
+        for name, due in self._store.dashboard.queue_ages().items():
             age.add(max(0, self._clock.now() - due) / 1e6, queue=name)
         return [depth, age]
 
     def _schedules(self) -> list[Family]:
-        total = self._store.watching.schedule_totals()
+        total = self._store.dashboard.schedule_totals()
         ticks = Family("mainspring_ticks", "counter", "Ticks of the schedules there are, by outcome.")
         for outcome in ("started", "missed", "skipped", "dropped"):
             ticks.add(getattr(total, outcome), "_total", outcome=outcome)

@@ -101,17 +101,17 @@ class Watch:
 
     def pulse(self, *, minutes: int = BARS) -> Pulse:
         """Return the state of all runs and schedules, and the ended runs of the last `minutes`."""
-        watching, now = self._store.watching, self._clock.now()
+        dashboard, now = self._store.dashboard, self._clock.now()
         bars = self._bars(now, minutes)
-        ready = watching.ready(now)
+        ready = dashboard.ready(now)
         workers = [worker for worker in Workers(self._store, self._clock).list() if worker.silent < 60]
         return Pulse(
-            live=watching.live(),
-            due_soon=watching.due(now, now + HOUR),
-            ticks_soon=watching.ticks_due(now + HOUR),
+            live=dashboard.live(),
+            due_soon=dashboard.due(now, now + HOUR),
+            ticks_soon=dashboard.ticks_due(now + HOUR),
             late=ready.late,
             oldest_queued=None if ready.oldest is None else to_datetime(ready.oldest),
-            lost=watching.lost(now - DAY),
+            lost=dashboard.lost(now - DAY),
             succeeded=sum(bar.succeeded for bar in bars),
             failed=sum(bar.failed for bar in bars),
             cancelled=sum(bar.cancelled for bar in bars),
@@ -123,7 +123,7 @@ class Watch:
     def _bars(self, now: int, minutes: int) -> list[Bar]:
         width = max(1, minutes // BARS) * MINUTE
         first = (now // width - min(minutes, BARS) + 1) * width
-        found = _gathered(self._store.watching.minutes(first, width))
+        found = _gathered(self._store.dashboard.minutes(first, width))
         return [
             _bar(start, found.get((start, "duration"), []), found.get((start, "lateness"), []))
             for start in range(first, first + min(minutes, BARS) * width, width)
@@ -133,32 +133,32 @@ class Watch:
         """Runs that wait for a message, those that have waited longest first."""
         return [
             AwaitedMessage(each.run, each.workflow, each.topic, to_datetime(each.since), moment(each.until))
-            for each in self._store.watching.awaited(limit)
+            for each in self._store.dashboard.awaited(limit)
         ]
 
     def coming(self, limit: int = 8) -> list[Coming]:
         """Return the schedules with the next ticks."""
-        found = self._store.watching.coming(limit)
+        found = self._store.dashboard.coming(limit)
         return [Coming(schedule, workflow, to_datetime(when)) for schedule, workflow, when in found]
 
     def function_figures(self) -> dict[str, FunctionFigures]:
         """Return the statistics of each function since the tables were created."""
-        return figures_of(self._store.watching.totals())
+        return figures_of(self._store.dashboard.totals())
 
     def loads(self) -> dict[str, int]:
         """Return how many runs each worker owns."""
-        return self._store.watching.loads()
+        return self._store.dashboard.loads()
 
     def queue_ages(self) -> dict[str, int]:
         """Return since when the longest waiting run of each queue is ready, in microseconds."""
-        return self._store.watching.queue_ages()
+        return self._store.dashboard.queue_ages()
 
     def versions(self, limit: int = 20) -> list[VersionInfo]:
         """Return the versions of the code that workers have executed, newest first."""
         fleet = [worker.version for worker in self._store.workers()]
         return [
             VersionInfo(version, to_datetime(seen), fleet.count(version))
-            for version, seen in self._store.watching.versions(limit)
+            for version, seen in self._store.dashboard.versions(limit)
         ]
 
 

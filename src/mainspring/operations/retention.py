@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from mainspring.model.clock import Clock
     from mainspring.model.payloads import Offloaded
-    from mainspring.store.external.other_database import Elsewhere
+    from mainspring.store.external.other_database import OtherDatabase
     from mainspring.store.protocol import Store
 
 _AT_ONCE = 500
@@ -112,11 +112,11 @@ class Pruning:
 
     def behind(self) -> float:
         """Return the seconds for which the oldest run has been kept too long, by the settings of the workers."""
-        return self._store.retention.due(_kept(self._store.watching.functions()), self._clock.now()).behind / SECOND
+        return self._store.retention.due(_kept(self._store.dashboard.functions()), self._clock.now()).behind / SECOND
 
-    def sweep(self, places: Iterable[Elsewhere]) -> int:
+    def sweep(self, other_databases: Iterable[OtherDatabase]) -> int:
         """Delete the outcomes of transactions in other databases that no run needs any more. Return the number of rows."""
-        return sum(place.sweep(self._store.transactions) for place in places)
+        return sum(other.sweep(self._store.transactions) for other in other_databases)
 
     def sweep_values(self, offloaded: Offloaded) -> int:
         """Delete what a codec has stored outside of the database and no stored value names any more; how many."""

@@ -78,11 +78,11 @@ class ActivityCounter:
             minutes.setdefault(minute, []).append(Amount(workflow, measure, state, bucket, count, micros))
         try:
             if minutes:
-                store.watching.add(minutes)
+                store.dashboard.add(minutes)
                 taken = {}
             self._forget(store)
         except StoreError as error:
-            log.warning("figures of ended runs could not be written down, they are kept for the next time: %s", error)
+            log.warning("figures of ended runs could not be stored; they are kept and retried: %s", error)
             with self._lock:
                 for key, (count, micros) in taken.items():
                     there = self._amounts.get(key, (0, 0))
@@ -91,6 +91,6 @@ class ActivityCounter:
     def _forget(self, store: Store) -> None:
         now = self._clock.now()
         if self._forgotten and now - self._forgotten > _FORGET_EVERY:
-            store.watching.forget(now - KEPT)
+            store.dashboard.forget(now - KEPT)
         if not self._forgotten or now - self._forgotten > _FORGET_EVERY:
             self._forgotten = now

@@ -33,23 +33,23 @@ class Notifier(Service):
         store: Store,
         engine: Engine,
         wanted: Callable[[], bool],
-        tell: Callable[[UnreportedEnd], None],
+        report: Callable[[UnreportedEnd], None],
         count: Callable[[UnreportedEnd], None],
     ) -> None:
         super().__init__(clock, poll)
         self._store = store
         self._engine = engine
         self._wanted = wanted
-        self._tell = tell
+        self._report = report
         self._count = count
 
     async def run_once(self, now: int) -> int | None:
         while self._wanted():
-            found = await self._engine.in_thread(self._store.telling.take, now, _AT_ONCE)
+            found = await self._engine.in_thread(self._store.unreported_ends.take, now, _AT_ONCE)
             for each in found:
                 self._count(each)
                 if each.completed > now - _STALE:
-                    self._tell(each)
+                    self._report(each)
             if len(found) < _AT_ONCE:
                 break
         return None

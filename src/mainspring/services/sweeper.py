@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from mainspring.engine.engine import Engine
     from mainspring.model.clock import Clock
-    from mainspring.store.external.other_database import Elsewhere
+    from mainspring.store.external.other_database import OtherDatabase
     from mainspring.store.protocol import Store
 
 log = logging.getLogger("mainspring.services")
@@ -28,11 +28,11 @@ class Sweeper(Service):
     name = "sweeper"
     background = True
 
-    def __init__(self, clock: Clock, *, store: Store, engine: Engine, places: Sequence[Elsewhere]) -> None:
+    def __init__(self, clock: Clock, *, store: Store, engine: Engine, other_databases: Sequence[OtherDatabase]) -> None:
         super().__init__(clock, _POLL)
         self._store = store
         self._engine = engine
-        self._places = places
+        self._other_databases = other_databases
         self.sweep_values: Callable[[], int] | None = None
         """Deletes what a codec has stored outside of the database and no stored value names any more; None: there is no such codec."""
 
@@ -56,9 +56,9 @@ class Sweeper(Service):
     async def sweep(self) -> int:
         """Delete the outcomes that are no longer needed, and return how many rows."""
         count = 0
-        for place in self._places:
+        for other in self._other_databases:
             try:
-                count += await self._engine.in_thread(place.sweep, self._store.transactions)
+                count += await self._engine.in_thread(other.sweep, self._store.transactions)
             except Exception as error:  # noqa: BLE001  (a user's own database may raise anything; the next round retries)
-                log.warning("outcomes of transactions in %r could not be deleted, retrying later: %s", place, error)
+                log.warning("outcomes of transactions in %r could not be deleted, retrying later: %s", other, error)
         return count

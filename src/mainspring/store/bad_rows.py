@@ -28,14 +28,14 @@ _reported: set[tuple[str, str]] = set()
 _telling = threading.Lock()
 
 
-def tell(table: str, key: str, error: BaseException) -> None:
+def log_bad_row(table: str, key: str, error: BaseException) -> None:
     """Log a bad row, once."""
     with _telling:
         if (table, key) in _reported or len(_reported) >= _MOST_REPORTED:
             return
         _reported.add((table, key))
     log.error(
-        "the row %r of table %s cannot be read and is set aside, everything else goes on: %s; `mainspring doctor` says what helps",
+        "the row %r of table %s cannot be read and is skipped, everything else continues: %s; `mainspring doctor` says what helps",
         key,
         table,
         describe(error),
@@ -57,7 +57,7 @@ def readable(table: str, rows: Iterable[Row], make: Callable[[Row], T], key: Cal
         try:
             found.append(make(row))
         except FAULTS as error:
-            tell(table, str(key(row)), error)
+            log_bad_row(table, str(key(row)), error)
     return found
 
 

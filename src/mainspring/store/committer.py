@@ -333,7 +333,7 @@ class Committer:
                 return 0.0
             self._failing = True
             pause = min(pause * 2 or _FIRST_PAUSE, _LONGEST_PAUSE)
-            log.warning("the database does not take writes, trying again in %.2g s: %s", pause, error)
+            log.warning("the database does not accept writes; retrying in %.2g s: %s", pause, error)
             return pause
         self._failing = False
         return 0.0
@@ -475,7 +475,7 @@ class BlockedWrites:
             self._keep_patient(error)
             return [Verdict.HELD if ticket.patient else error for ticket in heads]
         except Exception as error:  # the waiters must receive the exception, whatever it is
-            log.exception("%d writes that had been held up failed", len(heads))
+            log.exception("%d delayed writes failed", len(heads))
             return [error for _ in heads]
 
     def _resolve(self, heads: list[Ticket], answers: Sequence[Result | Exception]) -> None:

@@ -62,18 +62,18 @@ class Reply(Struct):
     refused: bool = False
 
 
-Say: TypeAlias = Post | Entry | Reply
+Outgoing: TypeAlias = Post | Entry | Reply
 
 
-def awaited_by(say: Say) -> Awaited:
+def awaited_by(each: Outgoing) -> Awaited:
     """The key under which runs wait for this."""
-    match say:
+    match each:
         case Post():
-            return say.run, "question" if say.question else "receive", say.topic
+            return each.run, "question" if each.question else "receive", each.topic
         case Entry():
-            return say.run, "event" if say.table == "events" else "stream", say.key
+            return each.run, "event" if each.table == "events" else "stream", each.key
         case Reply():
-            return say.run, "answer", say.topic
+            return each.run, "answer", each.topic
 
 
 class Message(Struct, frozen=True):
@@ -94,7 +94,7 @@ class Message(Struct, frozen=True):
     answered: int | None
 
 
-class Spoken(Struct, frozen=True):
+class PublishedValue(Struct, frozen=True):
     """A stored value of an event or stream."""
 
     run: str
@@ -108,12 +108,12 @@ class Spoken(Struct, frozen=True):
 class Reading(Struct, frozen=True):
     """The values that were found of an event or stream, and the state of its run; None: there is no such run."""
 
-    entries: list[Spoken]
+    entries: list[PublishedValue]
     state: State | None
 
 
 class Messages(Protocol):
-    """Reads messages. They are sent through the committer: `RecordStep.says` for runs, `Send` for all other callers."""
+    """Reads messages. They are sent through the committer: `RecordStep.outgoing` for runs, `Send` for all other callers."""
 
     def next(self, run: str, topic: str, *, question: bool, skip: Collection[int]) -> Message | None:
         """The first message of a topic that the run has not received. Messages in `skip` belong to other branches."""
@@ -135,7 +135,7 @@ class Messages(Protocol):
         """The values of a stream, beginning at an offset."""
         ...
 
-    def streams(self, run: str, limit: int) -> list[Spoken]:
+    def streams(self, run: str, limit: int) -> list[PublishedValue]:
         """The first values of all streams of a run, by key."""
         ...
 

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from mainspring.store.queues import ClaimPolicy, QueueStore
     from mainspring.store.schedules import ScheduleStore
     from mainspring.store.verbs.dashboard import Dashboard
+    from mainspring.store.verbs.defects import Defect
     from mainspring.store.verbs.manage import Management
-    from mainspring.store.verbs.oddities import Oddity
     from mainspring.store.verbs.prune import Retention
     from mainspring.store.verbs.scheduled_functions import Functions
     from mainspring.store.verbs.unknown_functions import UnknownFunctions
@@ -168,7 +168,7 @@ class Store(Protocol):
         ...
 
     @property
-    def telling(self) -> UnreportedEnds:
+    def unreported_ends(self) -> UnreportedEnds:
         """Ended runs that are yet to be reported to `app.on`."""
         ...
 
@@ -188,7 +188,7 @@ class Store(Protocol):
         ...
 
     @property
-    def watching(self) -> Dashboard:
+    def dashboard(self) -> Dashboard:
         """Queries of the dashboard, counters of workers, and the audit log."""
         ...
 
@@ -233,7 +233,7 @@ class Store(Protocol):
         """Compare the migrations of the database with those of this code. Writes nothing."""
         ...
 
-    def inspect(self, now: int, *, thorough: bool) -> list[Oddity]:
+    def inspect(self, now: int, *, thorough: bool) -> list[Defect]:
         """Find missing tables, damage, inconsistent rows, and runs that nothing can continue. Changes nothing.
 
         `thorough` reads all rows, which takes long in a large database.

@@ -53,8 +53,8 @@ class SqlStore:
         self.management = Management(transactor, filters)
         self.retention = Retention(transactor)
         self.unknown = UnknownFunctions(transactor)
-        self.telling = UnreportedEnds(transactor)
-        self.watching = Dashboard(transactor.read, transactor.execute_many, spans, filters, each)
+        self.unreported_ends = UnreportedEnds(transactor)
+        self.dashboard = Dashboard(transactor.read, transactor.execute_many, spans, filters, each)
 
     def _publish(self, changes: Changes) -> None:
         """Publish the changes of a transaction in this process."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from mainspring.model.runs import Ending, NewRun, Step
     from mainspring.model.states import State
-    from mainspring.store.messages import Say
+    from mainspring.store.messages import Outgoing
 
 NONE: Mapping[str, str] = MappingProxyType({})
 """A shared empty mapping: hardly any answer has an entry, and a dictionary for each of ten thousand answers costs time."""
@@ -66,14 +66,14 @@ class Started(Struct, frozen=True, gc=False):
 class RecordStep(Struct, gc=False):
     """Record the beginning or the outcome of an operation of a run, together with the effects of the operation.
 
-    `starts` are runs that are stored in the same commit. `mood` is the new state of the run itself (running or waiting). The time
+    `starts` are runs that are stored in the same commit. `run_state` is the new state of the run itself (running or waiting). The time
     at which a waiting run wakes is derived from its open steps; `due` can only make it earlier. A completed step is never changed.
     """
 
     owner: str
     step: Step
     starts: Sequence[NewRun] = ()
-    mood: State | None = None
+    run_state: State | None = None
     due: int | None = None
     watch: str | None = None
     """The id of a run whose ending the answer includes, if that run has ended."""
@@ -98,7 +98,7 @@ class StoppedFirst(Exception):
 class RecordAndSend(RecordStep):
     """Record an operation that sends, publishes or receives messages, in one commit with them."""
 
-    says: Sequence[Say] = ()
+    outgoing: Sequence[Outgoing] = ()
     takes: int | None = None
     """The number of the message that this operation receives."""
 
@@ -110,7 +110,7 @@ class Send(Struct):
     """
 
     run: str
-    says: list[Say]
+    outgoing: list[Outgoing]
     owner: str | None = None
     epoch: int = 0
 
@@ -223,7 +223,7 @@ Op = RetryLater | Start | RecordStep | Send | DiscardOutcome | Suspend | Release
 
 def is_checkpoint(op: Op) -> TypeGuard[RecordStep]:
     """Whether a write records the outcome of a step and nothing else: the most frequent write."""
-    return type(op) is RecordStep and op.mood is None and op.watch is None and not op.starts
+    return type(op) is RecordStep and op.run_state is None and op.watch is None and not op.starts
 
 
 def run_of(op: Op) -> str:
@@ -237,10 +237,10 @@ Result = Started | Recorded | Verdict
 
 
 class _Last(Struct, gc=False):
-    """What was last written about a run: in which part, and at which places."""
+    """What was last written about a run: in which part, and at which positions."""
 
     layer: int = -1
-    places: dict[str, None] = {}
+    positions: dict[str, None] = {}
     checkpoints: bool = True
     """There was nothing but checkpoints in that part."""
 
@@ -249,7 +249,7 @@ def layers(ops: Sequence[Op]) -> list[list[Op]]:
     """Parts to be applied one after the other, so that no write in a part builds on another in the same part.
 
     Within a part a store may group writes by kind, the ends of runs last. Nearly always there is one part: a run has one
-    write under way, or the outcomes of several branches at different places, or its last outcome and its end.
+    write under way, or the outcomes of several branches at different positions, or its last outcome and its end.
     """
     if len({run_of(op) for op in ops}) == len(ops):
         return [list(ops)]
@@ -257,15 +257,15 @@ def layers(ops: Sequence[Op]) -> list[list[Op]]:
     runs: dict[str, _Last] = {}
     for op in ops:
         last = runs.setdefault(run_of(op), _Last())
-        place = _place(op)
+        position = _position(op)
         if type(op) is Finish:
-            follows = last.checkpoints and len(last.places) == 1
+            follows = last.checkpoints and len(last.positions) == 1
         else:
-            follows = bool(last.places) and place is not None and place not in last.places
+            follows = bool(last.positions) and position is not None and position not in last.positions
         if not follows:
-            last.layer, last.places, last.checkpoints = last.layer + 1, {}, True
-        if place is not None:
-            last.places[place] = None
+            last.layer, last.positions, last.checkpoints = last.layer + 1, {}, True
+        if position is not None:
+            last.positions[position] = None
         last.checkpoints = last.checkpoints and is_checkpoint(op)
         if last.layer == len(found):
             found.append([])
@@ -273,8 +273,8 @@ def layers(ops: Sequence[Op]) -> list[list[Op]]:
     return found
 
 
-def _place(op: Op) -> str | None:
+def _position(op: Op) -> str | None:
     """Where a write stands in its run, if those at other positions do not matter to it. Messages keep their order anyway."""
     if isinstance(op, Send):
-        return f"tell {id(op)}"
-    return op.step.position if isinstance(op, RecordStep) and op.mood is None else None
+        return f"notify {id(op)}"
+    return op.step.position if isinstance(op, RecordStep) and op.run_state is None else None

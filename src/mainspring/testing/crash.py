@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from mainspring.app.client_api import runtime_of
-from mainspring.app.factory import Backstage
+from mainspring.app.factory import Parts
 from mainspring.errors import StoreUnavailable
 from mainspring.model.ids import IdMaker
 from mainspring.testing.clock import VirtualClock
@@ -146,7 +146,7 @@ class _DoomedNoun:
         return self._doom(found) if name in self._verbs else found
 
 
-class _Backstage(Backstage):
+class _CrashingParts(Parts):
     """Makes the first opened store a doomed one. Later stores belong to the second process."""
 
     def __init__(self, stores: list[DoomedStore], at: int | None, when: Literal["before", "after"]) -> None:
@@ -185,13 +185,13 @@ async def crash(
     from mainspring.store.sqlite.database import Database  # noqa: PLC0415
 
     runtime = runtime_of(app)
-    before = runtime.given_url, runtime.clock, runtime.ids, runtime.backstage
+    before = runtime.given_url, runtime.clock, runtime.ids, runtime.parts
     clock = VirtualClock()
     keep = Database("") if url == "sqlite://" else None
     runtime.url = f"sqlite:///{keep.path}" if keep is not None else url
     runtime.clock, runtime.ids = clock, IdMaker(clock)
     stores: list[DoomedStore] = []
-    runtime.backstage = _Backstage(stores, at, when)
+    runtime.parts = _CrashingParts(stores, at, when)
     try:
         async with clock.running():
             with _filtered_log():
@@ -202,7 +202,7 @@ async def crash(
             async with clock.running():
                 result = await _second_process(app, work)
     finally:
-        runtime.given_url, runtime.clock, runtime.ids, runtime.backstage = before
+        runtime.given_url, runtime.clock, runtime.ids, runtime.parts = before
         if keep is not None:
             keep.close()
     return Outcome(result[0], stores[0].died.is_set(), stores[0].calls)

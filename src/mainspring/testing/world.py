@@ -150,10 +150,10 @@ class Chains(Listeners):
     def _interested(self, name: str) -> list[Callable[[Any], Any]]:
         return self._listeners._interested(name)  # noqa: SLF001
 
-    def tell(self, name: str, run: Run | UnreportedEnd, reason: str | None, at: int) -> None:
+    def emit(self, name: str, run: Run | UnreportedEnd, reason: str | None, at: int) -> None:
         if name == "run.started" and isinstance(run, Run):
             self._count(run, at)
-        self._listeners.tell(name, run, reason, at)
+        self._listeners.emit(name, run, reason, at)
 
     def _count(self, run: Run, now: int) -> None:
         if now != self._moment:

@@ -204,16 +204,16 @@ class Redactor:
         """Redact the name of a queue's partition, whose runs may be of any workflow."""
         return name if self._redact is None else _Of(self, "", "").text(name, "partition")
 
-    def deed(self, deed: AuditEntry) -> AuditEntry:
+    def entry(self, entry: AuditEntry) -> AuditEntry:
         """Redact an operator's action: requests contain values, and so do error messages."""
         if self._redact is None:
-            return deed
-        of = _Of(self, "", deed.subject[0] if deed.subject else "")
+            return entry
+        of = _Of(self, "", entry.subject[0] if entry.subject else "")
         return replace(
-            deed,
-            reason=of.text(deed.reason, "reason"),
-            details=of.value(deed.details or None, "action") or {},
-            outcome=of.value(deed.outcome or None, "action") if deed.outcome else deed.outcome,
+            entry,
+            reason=of.text(entry.reason, "reason"),
+            details=of.value(entry.details or None, "action") or {},
+            outcome=of.value(entry.outcome or None, "action") if entry.outcome else entry.outcome,
         )
 
     def may_filter(self, attributes: dict[str, Any], workflow: str) -> bool:

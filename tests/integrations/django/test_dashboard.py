@@ -103,8 +103,8 @@ def test_roles_say_who_may_act(
     )
     assert foreign.status_code == 403
     if status == 200:
-        (deed,) = ada.get("/ops/api/audit").json()["deeds"]
-        assert (deed["who"], deed["reason"]) == ("ada", "a test")
+        (entry,) = ada.get("/ops/api/audit").json()["entries"]
+        assert (entry["who"], entry["reason"]) == ("ada", "a test")
 
 
 def test_a_form_works_with_djangos_middleware_around_it(

@@ -210,12 +210,12 @@ class InRun:
         ex = self._branch.execution
         for post in posts:
             post.sender = ex.id
-        return self._perform(messages.say(ex, self._branch.take_position(), "send", label, lambda: list(posts)))
+        return self._perform(messages.send(ex, self._branch.take_position(), "send", label, lambda: list(posts)))
 
     def publish(self, verb: StepKind, table: Table, key: str, value: str | None) -> Coroutine[Any, Any, None]:
         ex, position = self._branch.execution, self._branch.take_position()
         return self._perform(
-            messages.say(
+            messages.send(
                 ex, position, verb, key, lambda: [Entry(table, ex.id, key, value, ex.engine.clock.now(), position)]
             )
         )

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from mainspring.store.external.deferred import Deferred
     from mainspring.store.external.join import Inside
     from mainspring.store.external.sessions import Session
-    from mainspring.store.messages import Say, Table
+    from mainspring.store.messages import Outgoing, Table
     from mainspring.store.protocol import Store
     from mainspring.store.transaction import Script, Transaction
 
@@ -190,7 +190,7 @@ class InTransaction:
         del label
         if self._scope.step is not None:
             sign(self._scope.step, posts)
-        return self._say(list(posts), None)
+        return self._send_all(list(posts), None)
 
     def publish(self, verb: StepKind, table: Table, key: str, value: str | None) -> Coroutine[Any, Any, None]:
         step = self._scope.step
@@ -199,21 +199,21 @@ class InTransaction:
             raise AssertionError(verb)
         ex = step.execution
         fence = None if self._scope.recorded else (ex.id, ex.engine.worker_id, ex.epoch)
-        return self._say([entry_of(step, table, key, value)], fence)
+        return self._send_all([entry_of(step, table, key, value)], fence)
 
     @ours
-    async def _say(self, says: list[Say], fence: tuple[str, str, int] | None) -> None:
+    async def _send_all(self, outgoing: list[Outgoing], fence: tuple[str, str, int] | None) -> None:
         if (deferred := self._deferred()) is not None:
-            posts = [say for say in says if isinstance(say, Post)]
+            posts = [each for each in outgoing if isinstance(each, Post)]
             started = {run.id for run in deferred.starts}
             wanted = [post.run for post in posts if post.run not in started]
             there = await self._endings(wanted)
             _all_known([run for run in dict.fromkeys(wanted) if run not in there])
             deferred.posts += posts
-            deferred.entries += [say for say in says if isinstance(say, Entry)]
+            deferred.entries += [each for each in outgoing if isinstance(each, Entry)]
             return
-        run, owner, epoch = fence or (says[0].run, None, 0)
-        (op,) = self._sealed([Send(run, says, owner, epoch)])
+        run, owner, epoch = fence or (outgoing[0].run, None, 0)
+        (op,) = self._sealed([Send(run, outgoing, owner, epoch)])
         _all_known((await self._join(lambda tx: send(tx, op))).unknown)
 
     # -- the store -----------------------------------------------------------------------------------------------------

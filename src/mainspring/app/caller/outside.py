@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from mainspring.store.external.databases import AwaitedSession, ElsewhereSession
     from mainspring.store.external.join import Inside
     from mainspring.store.external.sessions import Session
-    from mainspring.store.messages import Message, Post, Reading, Spoken, Table
+    from mainspring.store.messages import Message, Post, PublishedValue, Reading, Table
     from mainspring.store.protocol import Store
     from mainspring.store.sql.dialect import Sql
     from mainspring.store.transaction import Values
@@ -309,7 +309,9 @@ class Outside:
                 yield codec.decode(readable(entry.value, f"stream {key!r} of run {run_id!r}"))
             offset += len(entries)
 
-    async def _next_entries(self, run_id: str, key: str, offset: int, timeout: Duration | None) -> Sequence[Spoken]:
+    async def _next_entries(
+        self, run_id: str, key: str, offset: int, timeout: Duration | None
+    ) -> Sequence[PublishedValue]:
         """Return the next page of a stream as soon as it has entries; an empty page when the run has ended."""
         connection = await self.runtime.connected()
         with Subscription(connection.subscriptions, connection.clock, run_id, timeout) as subscription:

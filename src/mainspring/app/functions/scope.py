@@ -12,7 +12,7 @@ from mainspring.engine import registry
 from mainspring.errors import InvalidInput, NotStarted
 from mainspring.model.given import check_text
 from mainspring.operations.queues import check_queue_name
-from mainspring.store.external.other_database import Elsewhere
+from mainspring.store.external.other_database import OtherDatabase
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
@@ -69,7 +69,7 @@ class Scope(Hooks):
 
     def __init__(self) -> None:
         self._resources: list[Resource[Any]] = []
-        self._places: dict[Any, Elsewhere] = {}
+        self._other_databases: dict[Any, OtherDatabase] = {}
 
     @property
     def _runtime(self) -> Runtime:
@@ -129,7 +129,7 @@ class Scope(Hooks):
         ("forever" is possible), `keep_last` how many of the latest, `max_recoveries` how often a run may lose its worker before it
         fails; each overrides the setting.
         """
-        place = None if queue is None else check_queue_name(getattr(queue, "name", queue))
+        queue_name = None if queue is None else check_queue_name(getattr(queue, "name", queue))
 
         def decorate(fn: Any) -> Any:
             return self._register(
@@ -138,7 +138,7 @@ class Scope(Hooks):
                 name,
                 retry=retry,
                 timeout=timeout,
-                queue=place,
+                queue=queue_name,
                 at_most_once=at_most_once,
                 retention=retention,
                 keep_last=keep_last,
@@ -288,7 +288,7 @@ class Scope(Hooks):
         transaction on a connection to the app's database, yields that connection, and commits at the end, or rolls back after an
         exception. The library passes no first argument then.
         """
-        place = None if database is None else self._place(database)
+        other = None if database is None else self._other_database(database)
 
         def decorate(fn: Any) -> Any:
             return self._register(
@@ -298,7 +298,7 @@ class Scope(Hooks):
                 retry=None,
                 timeout=None,
                 isolation=isolation,
-                database=place,
+                database=other,
                 within=within,
             )
 
@@ -314,11 +314,11 @@ class Scope(Hooks):
         self._resources.append(made)
         return made
 
-    def _place(self, database: Any) -> Elsewhere:
+    def _other_database(self, database: Any) -> OtherDatabase:
         key = database if isinstance(database, str) else id(database)
-        if key not in self._places:
-            self._places[key] = Elsewhere(database)
-        return self._places[key]
+        if key not in self._other_databases:
+            self._other_databases[key] = OtherDatabase(database)
+        return self._other_databases[key]
 
     def _register(self, fn: Any, kind: str, name: str | None, **how: Any) -> Any:
         if isinstance(there := registry.inside(fn), (AsyncFn, SyncFn)):

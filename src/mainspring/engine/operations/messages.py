@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from mainspring.codec.json_schema import schema_text
-from mainspring.engine.effects import Consult, Pause, conclude, frontier, keep, replayed, stirring, turn, waiting
+from mainspring.engine.effects import (
+    Consult,
+    Pause,
+    active_write,
+    await_turn,
+    commit_or_stop,
+    conclude,
+    frontier,
+    replayed,
+    waiting_write,
+)
 from mainspring.engine.replay.empty import own
 from mainspring.errors import NotFound, StillRunning
 from mainspring.model.runs import Step
@@ -25,7 +35,7 @@ if TYPE_CHECKING:
     from mainspring.engine.effects import Flow
     from mainspring.engine.replay.execution import Execution
     from mainspring.model.runs import StepKind
-    from mainspring.store.messages import Awaited, Message, Reading, Say
+    from mainspring.store.messages import Awaited, Message, Outgoing, Reading
     from mainspring.store.writes import RecordStep
 
 
@@ -43,10 +53,14 @@ def receive(ex: Execution, position: str, topic: str, until: int | None, codec: 
         if message is None:
             return (yield from conclude(ex, record, None, output="null"))
         takes = message.number
-        return (yield from conclude(ex, record, codec, output=message.body, speak=lambda write: taking(write, takes)))
+        return (
+            yield from conclude(
+                ex, record, codec, output=message.body, with_messages=lambda write: taking(write, takes)
+            )
+        )
     finally:
         if message is not None:
-            let_go(ex, message.number)
+            unreserve(ex, message.number)
             ex.engine.waits.arrived([(ex.id, "receive", topic)])  # another branch may receive it, if this one did not
 
 
@@ -57,24 +71,24 @@ def unread(ex: Execution, topic: str, *, question: bool) -> Flow:
     """
     while True:
         inbox = ex.engine.store.messages
-        before = ex.let_go
+        before = ex.unreserved
         look = partial(inbox.next, ex.id, topic, question=question, skip=set(ex.reserved))
         found: Message | None = yield Consult(look)
         if found is None:
             return None
-        if found.number not in ex.reserved and ex.let_go == before:
+        if found.number not in ex.reserved and ex.unreserved == before:
             ex.reserved = own(ex.reserved)
             ex.reserved[found.number] = None
             return found
 
 
-def let_go(ex: Execution, number: int) -> None:
+def unreserve(ex: Execution, number: int) -> None:
     """End the reservation of a message: it was received, or another branch may receive it."""
     ex.reserved.pop(number, None)
-    ex.let_go += 1
+    ex.unreserved += 1
 
 
-def say(ex: Execution, position: str, kind: StepKind, name: str, make: Callable[[], list[Say]]) -> Flow:
+def send(ex: Execution, position: str, kind: StepKind, name: str, make: Callable[[], list[Outgoing]]) -> Flow:
     """Send or publish, in one commit with the record of the operation."""
     recorded = ex.recall(position, kind, name)
     if recorded is not None and recorded.completed is not None:
@@ -84,12 +98,12 @@ def say(ex: Execution, position: str, kind: StepKind, name: str, make: Callable[
     now = ex.engine.clock.now()
     record = Step(ex.id, position, kind, name, started=ex.begins(), epoch=ex.epoch, output="null")
     record.completed, record.seq = now, ex.take_seq()
-    write = speaking(stirring(ex, record), make())
-    answer = yield from keep(ex, write, final=record)
+    write = with_messages(active_write(ex, record), make())
+    answer = yield from commit_or_stop(ex, write, final=record)
     if answer.verdict is Verdict.UNKNOWN:
         ex.delivery.skip(record.seq)
         return (yield from conclude(ex, record, None, error=unknown_error(answer.unknown)))
-    yield from turn(ex, record, record)
+    yield from await_turn(ex, record, record)
     ex.last_time = record.completed
     return None
 
@@ -142,11 +156,11 @@ def _conclude_reading(ex: Execution, record: Step, found: Reading | None, run: s
 
 
 def await_(
-    ex: Execution, record: Step, look: Callable[[], Flow], *, pending: bool, says: list[Say] | None = None
+    ex: Execution, record: Step, look: Callable[[], Flow], *, pending: bool, outgoing: list[Outgoing] | None = None
 ) -> Flow:
     """Wait until `look` finds something, and return it; None when the time is over. A look before the wait is recorded saves a write.
 
-    `says` is sent with the record of the wait. Raises `NotFound` if there is no receiver; then nothing is recorded.
+    `outgoing` is sent with the record of the wait. Raises `NotFound` if there is no receiver; then nothing is recorded.
     """
     record.epoch = ex.epoch
     found: Any = None if pending else (yield from look())
@@ -157,9 +171,9 @@ def await_(
     while True:
         wait = ex.wait(until=record.due, child=record.child if record.child != ex.id else None, awaits=awaits)
         if not registered:
-            write = waiting(ex, record)
+            write = waiting_write(ex, record)
             write.watch = record.child if record.child != ex.id else None
-            answer = yield from keep(ex, write if says is None else speaking(write, says))
+            answer = yield from commit_or_stop(ex, write if outgoing is None else with_messages(write, outgoing))
             if answer.verdict is Verdict.UNKNOWN:
                 ex.woken(wait)
                 raise unknown_error(answer.unknown)
@@ -172,13 +186,13 @@ def await_(
         yield Pause(wait, record)
 
 
-def speaking(write: RecordStep, says: list[Say], takes: int | None = None) -> RecordAndSend:
+def with_messages(write: RecordStep, outgoing: list[Outgoing], takes: int | None = None) -> RecordAndSend:
     """The same write together with the messages that it sends."""
-    return RecordAndSend(**structs.asdict(write), says=says, takes=takes)
+    return RecordAndSend(**structs.asdict(write), outgoing=outgoing, takes=takes)
 
 
 def taking(write: RecordStep, number: int) -> RecordStep:
-    return speaking(write, [], number)
+    return with_messages(write, [], number)
 
 
 def no_value_error(run: str, key: str, offset: int) -> StillRunning:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mainspring.engine.effects import Flow
     from mainspring.engine.replay.execution import Execution
     from mainspring.model.states import State
-    from mainspring.store.messages import Message, Post, Say
+    from mainspring.store.messages import Message, Outgoing, Post
 
 
 class Asked(Struct, frozen=True):
@@ -65,17 +65,17 @@ def accept(
             try:
                 yield from _refuse(ex, name, number, refusal)
             finally:
-                messages.let_go(ex, number)
+                messages.unreserve(ex, number)
 
     try:
         found: Message = yield from messages.await_(ex, record, look, pending=recorded is not None)
         text = json.dumps({"number": found.number, "value": json.loads(found.body)}, ensure_ascii=False)
         takes = found.number
-        yield from conclude(ex, record, None, output=text, speak=lambda write: messages.taking(write, takes))
+        yield from conclude(ex, record, None, output=text, with_messages=lambda write: messages.taking(write, takes))
         return _asked(record, codec)
     finally:
         if message is not None:
-            messages.let_go(ex, message.number)
+            messages.unreserve(ex, message.number)
             ex.engine.waits.arrived([(ex.id, "question", name)])
 
 
@@ -106,7 +106,7 @@ def _refuse(ex: Execution, name: str, number: int, error: Exception) -> Flow:
 
 def answer(ex: Execution, position: str, name: str, number: int, *, text: str | None, error: str | None) -> Flow:
     """Answer a question, in one commit with the record of the operation."""
-    return messages.say(
+    return messages.send(
         ex,
         position,
         "answer",
@@ -130,10 +130,10 @@ def ask(ex: Execution, position: str, post: Post, until: int | None, codec: Valu
         found: tuple[Message | None, State | None] = yield Consult(lambda: ex.engine.store.messages.asked(run, key))
         return found if answered(found) else None
 
-    says: list[Say] | None = [post] if recorded is None else None
+    outgoing: list[Outgoing] | None = [post] if recorded is None else None
     found: tuple[Message | None, State | None] | None = None
     try:
-        found = yield from messages.await_(ex, record, look, pending=True, says=says)
+        found = yield from messages.await_(ex, record, look, pending=True, outgoing=outgoing)
         failure = failure_of(run, name, found)
     except NotFound:
         failure = NotFound(f"run {run!r} not found")

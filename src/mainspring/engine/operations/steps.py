@@ -13,18 +13,18 @@ from mainspring.engine.effects import (
     Consult,
     Invoke,
     Pause,
-    committed,
+    active_write,
+    await_turn,
+    commit,
+    commit_or_stop,
     conclude,
     error_text,
     frontier,
-    heed,
-    keep,
     key_error,
+    raise_if_stopping,
     replayed,
-    stirring,
     taken_error,
-    turn,
-    waiting,
+    waiting_write,
 )
 from mainspring.errors import Conflict, Interrupted, NotFound, StillRunning
 from mainspring.model.runs import Step
@@ -65,7 +65,7 @@ def step(ex: Execution, position: str, call: StepCall) -> Flow:
     while True:
         record.due = None
         if call.at_most_once or ex.stored_as_waiting:
-            yield from keep(ex, stirring(ex, record))
+            yield from commit_or_stop(ex, active_write(ex, record))
         record.attempts += 1  # stored with the outcome: an attempt that a crash cuts off does not count
         try:
             value = yield Invoke(call, position, record.attempts)
@@ -112,7 +112,7 @@ def _back_off(ex: Execution, record: Step) -> Flow:
         return True  # a crash cut the attempt off
     if not (yield from _has_lost_key(ex)):
         wait = ex.wait(until=record.due)
-        yield from keep(ex, waiting(ex, record))
+        yield from commit_or_stop(ex, waiting_write(ex, record))
         if record.due > ex.engine.clock.now():
             yield Pause(wait, record)
         else:
@@ -179,7 +179,7 @@ def sleep(ex: Execution, position: str, until: int) -> Flow:
     due = record.due if record.due is not None else until
     if due > now:
         wait = ex.wait(until=due)
-        yield from keep(ex, waiting(ex, record))
+        yield from commit_or_stop(ex, waiting_write(ex, record))
         yield Pause(wait, record)
     return (yield from conclude(ex, record, None, output="null"))
 
@@ -236,7 +236,7 @@ def _ending(ex: Execution, record: Step, *, starts: list[NewRun]) -> Flow:
     """Wait for the end of a run. Return its ending, or the exception if the run cannot be awaited or the time is over."""
     record.epoch = ex.epoch
     wait = ex.wait(until=record.due, child=record.child)
-    write = waiting(ex, record)
+    write = waiting_write(ex, record)
     write.starts, write.watch = starts, record.child
     answer = yield from _begin(ex, write)
     ending: Ending | None = answer.ending
@@ -289,16 +289,16 @@ def start(ex: Execution, position: str, name: str, make: Make) -> Flow:
     record.output = json.dumps(ids)
     taken = {*answer.taken, *answer.became.values()}
     if taken:
-        yield from keep(ex, RecordStep(ex.engine.worker_id, ex.new_mark(f"c:{position}", sorted(taken))))
-    yield from turn(ex, record, record)
+        yield from commit_or_stop(ex, RecordStep(ex.engine.worker_id, ex.new_mark(f"c:{position}", sorted(taken))))
+    yield from await_turn(ex, record, record)
     ex.last_time = record.completed
     return Begun(ids, frozenset(taken))
 
 
 def _begin(ex: Execution, write: RecordStep, final: Step | None = None) -> Flow:
     """Record an operation that starts runs. `LocalStarts` begins those that this worker executes after the commit."""
-    answer = yield from committed(ex, write, final)
-    heed(ex, answer)
+    answer = yield from commit(ex, write, final)
+    raise_if_stopping(ex, answer)
     return answer
 
 

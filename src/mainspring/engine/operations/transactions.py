@@ -17,17 +17,17 @@ from mainspring.engine.effects import (
     Consult,
     Nap,
     Transact,
+    active_write,
+    await_turn,
     conclude,
     frontier,
-    heed,
-    obey,
     outcome,
+    raise_if_refused,
+    raise_if_stopping,
     replayed,
-    stirring,
-    turn,
 )
 from mainspring.engine.replay.context import StepScope, TransactionScope, current
-from mainspring.engine.replay.pipelining import tell
+from mainspring.engine.replay.pipelining import notify_listeners
 from mainspring.engine.replay.signals import Lost, Stopped
 from mainspring.engine.residency.phases import Phase
 from mainspring.engine.retry import Retry
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from mainspring.engine.replay.execution import Execution
     from mainspring.model.runs import Run
     from mainspring.store.external.databases import AwaitedSession, ElsewhereSession
-    from mainspring.store.external.other_database import Elsewhere
+    from mainspring.store.external.other_database import OtherDatabase
     from mainspring.store.external.sessions import Session
 
 log = logging.getLogger("mainspring.engine")
@@ -91,9 +91,9 @@ def transaction(ex: Execution, position: str, call: TransactionCall) -> Flow:
     if ex.stored_as_waiting:
         ex.move(Phase.RUNNING)
     assert record.seq is not None  # noqa: S101
-    tell(ex, record)
-    heed(ex, effect)
-    yield from turn(ex, record, record)
+    notify_listeners(ex, record)
+    raise_if_stopping(ex, effect)
+    yield from await_turn(ex, record, record)
     return outcome(ex, record, call.result)
 
 
@@ -153,12 +153,12 @@ def _conclude_in_doubt(ex: Execution, effect: Transact, error: Exception) -> Flo
     reserved, record.seq = record.seq, ex.take_seq()
     written = record.seq
     record.output, record.error, record.completed = None, encode_exception(error), ex.engine.clock.now()
-    answer = yield Commit(stirring(ex, record), record)
+    answer = yield Commit(active_write(ex, record), record)
     if answer.verdict is Verdict.FENCED and (yield from _is_recorded(ex, effect)):
         ex.delivery.skip(written)
         return
-    obey(ex, answer)
-    heed(ex, answer)
+    raise_if_refused(ex, answer)
+    raise_if_stopping(ex, answer)
     if reserved is not None:
         ex.delivery.skip(reserved)
 
@@ -199,7 +199,7 @@ def pause(failed: int, seed: str) -> float:
 def make(ex: Execution, effect: Transact) -> None:
     """Execute a `def` transaction on this thread."""
     if effect.call.database is not None:
-        _make_elsewhere(ex, effect, effect.call.database)
+        _make_in_other_database(ex, effect, effect.call.database)
         return
     transactions, work = ex.engine.store.transactions, partial(_work, ex, effect)
     if effect.call.within is not None:
@@ -246,7 +246,7 @@ def _called(ex: Execution, effect: Transact, scope: TransactionScope, session: S
     return _encoded(ex, effect, value)
 
 
-def _make_elsewhere(ex: Execution, effect: Transact, database: Elsewhere) -> None:
+def _make_in_other_database(ex: Execution, effect: Transact, database: OtherDatabase) -> None:
     """Execute a transaction in another database, then record it in the app's own, with the writes it deferred.
 
     Only the first attempt can skip the lookup whether the transaction was committed before.
@@ -262,7 +262,7 @@ def _make_elsewhere(ex: Execution, effect: Transact, database: Elsewhere) -> Non
     database.recorded(way.key)
 
 
-async def _make_elsewhere_async(ex: Execution, effect: Transact, database: Elsewhere) -> None:
+async def _make_in_other_database_async(ex: Execution, effect: Transact, database: OtherDatabase) -> None:
     """Execute an `async def` transaction in another database, then record it in the app's own, on a thread."""
     way = _way(ex, effect, await ex.engine.in_thread(ex.engine.store.transactions.store_id))
 
@@ -339,7 +339,7 @@ async def make_async(ex: Execution, effect: Transact) -> None:
     """Execute an `async def` transaction on the loop, in a task of its own, so that its driver's waits are not the workflow's."""
     current.set(StepScope(ex, effect.record.position, effect.record.attempts, effect.record.name))
     if effect.call.database is not None:
-        await _make_elsewhere_async(ex, effect, effect.call.database)
+        await _make_in_other_database_async(ex, effect, effect.call.database)
         return
 
     async def work(session: Session) -> None:
@@ -394,5 +394,5 @@ def _written(ex: Execution, effect: Transact, text: str) -> tuple[RecordStep, in
             raise StoppedFirst
     write = RecordStep(ex.engine.worker_id, record)
     if ex.stored_as_waiting:
-        write.mood, write.due = State.RUNNING, now
+        write.run_state, write.due = State.RUNNING, now
     return write, now

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from mainspring.engine.calls import StepCall, TransactionCall
-from mainspring.engine.effects import Hold, committed, frontier, heed, replayed, stirring, turn
+from mainspring.engine.effects import Hold, active_write, await_turn, commit, frontier, raise_if_stopping, replayed
 from mainspring.engine.operations.steps import step
 from mainspring.engine.operations.transactions import transaction
 from mainspring.engine.replay.signals import Continued, Stopped
@@ -42,9 +42,9 @@ def enter(ex: Execution, position: str) -> Flow:
     now = ex.landmark = ex.begins()
     record = Step(ex.id, position, KIND, KIND, started=now, completed=now, epoch=ex.epoch, output="null")
     record.seq = ex.take_seq()
-    answer = yield from committed(ex, stirring(ex, record), final=record)
-    heed(ex, answer)
-    yield from turn(ex, record, record)
+    answer = yield from commit(ex, active_write(ex, record), final=record)
+    raise_if_stopping(ex, answer)
+    yield from await_turn(ex, record, record)
     return None
 
 
@@ -74,11 +74,11 @@ def leave(ex: Execution, scope: str, following: str) -> Flow:
         raise ex.signal
     record = Step(ex.id, position, KIND, _LEFT, started=now, completed=now, epoch=ex.epoch, output="null")
     record.seq = ex.take_seq()
-    write = stirring(ex, record)
+    write = active_write(ex, record)
     write.unless_stopping = True
-    answer = yield from committed(ex, write, final=record)
-    heed(ex, answer)
-    yield from turn(ex, record, record)
+    answer = yield from commit(ex, write, final=record)
+    raise_if_stopping(ex, answer)
+    yield from await_turn(ex, record, record)
     return True
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mainspring.engine.replay.execution import Execution
     from mainspring.store.external.databases import AwaitedSession, ElsewhereSession
     from mainspring.store.external.join import Joined
-    from mainspring.store.external.other_database import Elsewhere
+    from mainspring.store.external.other_database import OtherDatabase
     from mainspring.store.external.sessions import Session
 
 
@@ -180,7 +180,7 @@ class TransactionScope:
         *,
         session: Session | None = None,
         elsewhere: ElsewhereSession | AwaitedSession | None = None,
-        database: Elsewhere | None = None,
+        database: OtherDatabase | None = None,
         step: StepScope | None = None,
         recorded: bool = False,
     ) -> None:

@@ -106,7 +106,6 @@ class Execution:
         "journal",
         "landmark",
         "last_time",
-        "let_go",
         "open_records",
         "outcome",
         "outstanding",
@@ -117,10 +116,10 @@ class Execution:
         "quota",
         "recalled",
         "reserved",
+        "responders",
         "root",
         "run",
         "scopes",
-        "servants",
         "signal",
         "tasks",
         "unawaited",
@@ -128,6 +127,7 @@ class Execution:
         "undoable",
         "undoing",
         "unreached",
+        "unreserved",
         "unwound",
         "waits",
     )
@@ -183,7 +183,7 @@ class Execution:
         """By position: operations under way that are recorded as begun. Waits are not among them."""
         self.recalled = ""
         """The position that was last looked up in the record."""
-        self.servants: dict[asyncio.Future[Any], str] = UNUSED
+        self.responders: dict[asyncio.Future[Any], str] = UNUSED
         """The tasks that answer questions until the run ends, with the position of their branch."""
         self.interruptible: dict[asyncio.Task[Any], None] = UNUSED
         """Tasks of steps that may be cancelled while they execute."""
@@ -196,7 +196,7 @@ class Execution:
         """By patch: the answer that the workflow's code has got."""
         self.reserved: dict[int, None] = UNUSED
         """Numbers of the messages that a branch is about to receive."""
-        self.let_go = 0
+        self.unreserved = 0
         """How often a reservation of a message ended, with or without the message being received."""
         self.quota = Quota()
         """The functions that the workflow's body has scheduled."""
@@ -244,7 +244,7 @@ class Execution:
             self.phase = Phase.LEFT
         self.delivery.close()
 
-    def take_away(self, signal: Halt) -> bool:
+    def begin_halt(self, signal: Halt) -> bool:
         """Halt the run, unless it has ended or was halted by a stronger signal. Return True if it was halted. Thread-safe.
 
         `Halting` then interrupts the code. A caller inside an operation of the run raises the signal.
@@ -424,7 +424,7 @@ class Execution:
             return None
         # The run may end before it answers its last question, also before the task that answers has begun.
         asked = (step.position for step in self.journal.values() if step.kind == "question")
-        serving = (*(at for at in self.servants.values() if at), *(f"{at.rpartition('.')[0]}." for at in asked))
+        serving = (*(at for at in self.responders.values() if at), *(f"{at.rpartition('.')[0]}." for at in asked))
         left = [
             step
             for step in self.journal.values()
@@ -462,10 +462,10 @@ class Execution:
             self.branches[task] = None
         task.add_done_callback(self._disown)
 
-    def serves(self, task: asyncio.Future[Any], at: str) -> None:
+    def add_responder(self, task: asyncio.Future[Any], at: str) -> None:
         """Note that a task of the run answers questions. `at` is the position of its branch, once it has begun."""
-        self.servants = own(self.servants)
-        self.servants[task] = at
+        self.responders = own(self.responders)
+        self.responders[task] = at
 
     def _disown(self, task: asyncio.Future[Any]) -> None:
         self.tasks.pop(task, None)

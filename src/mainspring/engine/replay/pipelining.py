@@ -47,7 +47,7 @@ class Ahead:
         self.answer = answer
         ex, self._ex = self._ex, None  # a run that keeps this would keep itself
         if answer.verdict is Verdict.DONE and ex is not None and ex.engine.operations:
-            self._loop.call_soon(tell, ex, self._write.step)
+            self._loop.call_soon(notify_listeners, ex, self._write.step)
         for each in self._waiting:
             if not each.done():
                 each.set_result(answer)
@@ -83,7 +83,7 @@ class Ahead:
         else:
             self.answer = cast("Recorded", first)
             if self.answer.verdict is Verdict.DONE:
-                tell(ex, self._write.step)
+                notify_listeners(ex, self._write.step)
         for answer in others:
             if isinstance(answer, Exception):
                 raise answer
@@ -101,7 +101,7 @@ class Ahead:
         return future
 
 
-def tell(ex: Execution, record: Step) -> None:
+def notify_listeners(ex: Execution, record: Step) -> None:
     """Call the listeners of operations with a recorded operation."""
     for listener in ex.engine.operations:
         listener(ex.run, record)

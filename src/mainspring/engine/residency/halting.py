@@ -42,7 +42,7 @@ class Halting:
 
     def halt(self, ex: Execution, signal: Halt) -> None:
         """Halt a run: its code unwinds with the signal. Thread-safe."""
-        if ex.take_away(signal):
+        if ex.begin_halt(signal):
             self._engine.here(self._interrupt, ex)
 
     def _interrupt(self, ex: Execution) -> None:
@@ -61,7 +61,7 @@ class Halting:
         _cancel(ex)
 
     # -- stopped from outside -----------------------------------------------------------------------------------------
-    def heed(self, ex: Execution, notice: Notice) -> bool:
+    def raise_if_stopping(self, ex: Execution, notice: Notice) -> bool:
         """Halt a run that was stopped or that another worker owns. Return True if it was halted. Thread-safe."""
         if notice.epoch != ex.epoch or notice.state.ended:
             self.halt(ex, Lost())
@@ -76,7 +76,7 @@ class Halting:
         for notice in stops:
             ex = self._engine.executions.get(notice.run)
             if ex is not None:
-                self.heed(ex, notice)
+                self.raise_if_stopping(ex, notice)
             else:  # claimed or stored, and not begun yet; or it has just ended
                 self._stopped_early[notice.run] = notice
                 self._engine.here(self._forget_later, notice)
@@ -85,7 +85,7 @@ class Halting:
         """Halt a run that has just begun if it was stopped before that. On the loop."""
         notice = self._stopped_early.pop(ex.id, None)
         if notice is not None and notice.epoch >= ex.epoch:
-            self.heed(ex, notice)
+            self.raise_if_stopping(ex, notice)
 
     def _forget_later(self, notice: Notice) -> None:
         self._engine.loop.call_later(self._engine.patience, self._forget, notice)

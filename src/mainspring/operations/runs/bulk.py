@@ -73,7 +73,7 @@ def act_on(
 
 def find(store: Store, filters: RunFilters, states: Sequence[str], place: str | None) -> Found:
     """Return the next batch of the runs that match the filters."""
-    page = store.runs(quickly(store.watching, meant(filters, states, place)))
+    page = store.runs(quickly(store.dashboard, meant(filters, states, place)))
     return Found([run.id for run in page], page[-1].uid if len(page) == BATCH else None)
 
 

@@ -233,12 +233,12 @@ class Runs(RunActions):
         A page takes the same short time however long the history is: see `RunPage.further`.
         """
         wanted = run_filter(filters, before=after, limit=page_size(limit) + 1)
-        page, following, further = search(self._store.watching, wanted, self._store.runs)
+        page, following, further = search(self._store.dashboard, wanted, self._store.runs)
         return RunPage(readable("runs", page, run_info, lambda run: run.id), following, further)
 
     def summaries(self, *, after: str | None = None, limit: int = 50, **filters: Unpack[RunFilters]) -> SummaryPage:
         """Return a page of runs without their values, newest first. It takes the same short time however long the history is."""
-        return summaries(self._store.watching, run_filter(filters, before=after, limit=page_size(limit) + 1))
+        return summaries(self._store.dashboard, run_filter(filters, before=after, limit=page_size(limit) + 1))
 
     def logs(self, run_id: str, limit: int = 1_000) -> Lines:
         """Return the last lines that were logged inside a run, if they are kept (setting `keep_logs`)."""
@@ -250,13 +250,13 @@ class Runs(RunActions):
 
     def live(self) -> dict[str, int]:
         """Return the number of unfinished runs by state, each counted up to a limit, in a short time."""
-        return self._store.watching.live()
+        return self._store.dashboard.live()
 
     def known(self) -> dict[str, builtins.list[str]]:
         """Return some values for filters: functions that workers have described, queues and schedules."""
         schedules = self._store.schedules.page(ScheduleFilter(limit=_MOST_KNOWN))
         return {
-            "workflow": sorted(self._store.watching.functions())[:_MOST_KNOWN],
+            "workflow": sorted(self._store.dashboard.functions())[:_MOST_KNOWN],
             "queue": sorted(queue.name for queue in self._store.queues.all())[:_MOST_KNOWN],
             "schedule": [schedule.id for schedule in schedules],
         }

@@ -76,21 +76,21 @@ class SummaryPage:
     further: bool = False
 
 
-def summaries(watching: Dashboard, wanted: RunFilter) -> SummaryPage:
+def summaries(dashboard: Dashboard, wanted: RunFilter) -> SummaryPage:
     """Return the page of a filter, whose limit is one more than the size of the page."""
-    found, after, further = search(watching, wanted, watching.glances.page)
+    found, after, further = search(dashboard, wanted, dashboard.glances.page)
     return SummaryPage(readable("runs", found, _summary, lambda each: each.id), after, further)
 
 
 def search(
-    watching: Dashboard, wanted: RunFilter, page: Callable[[RunFilter], list[_R]]
+    dashboard: Dashboard, wanted: RunFilter, page: Callable[[RunFilter], list[_R]]
 ) -> tuple[list[_R], str | None, bool]:
     """Return the runs of a page, one less than the filter's limit; the start of the following page; and whether the search stopped at the
     maximum number of examined runs.
     """
     limit = wanted.limit - 1
-    wanted = quickly(watching, within_times(wanted))
-    floor = watching.glances.floor(wanted.before, WITHIN) if _is_search(wanted) else None
+    wanted = quickly(dashboard, within_times(wanted))
+    floor = dashboard.glances.floor(wanted.before, WITHIN) if _is_search(wanted) else None
     further = floor is not None and (wanted.since is None or floor > wanted.since)
     found = page(replace(wanted, since=floor) if further else wanted)
     if len(found) > limit:
@@ -98,23 +98,23 @@ def search(
     return found, floor if further else None, further
 
 
-def quickly(watching: Dashboard, wanted: RunFilter) -> RunFilter:
+def quickly(dashboard: Dashboard, wanted: RunFilter) -> RunFilter:
     """Return the same filter with the fastest index."""
     if wanted.states and set(wanted.states) <= LIVE:
-        counts = watching.live()
+        counts = dashboard.live()
         if sum(counts[state] for state in wanted.states) < MOST:
             return replace(wanted, few_by="states")
-    if wanted.workflow and _are_few(watching, wanted.workflow):
+    if wanted.workflow and _are_few(dashboard, wanted.workflow):
         return replace(wanted, few_by="workflow")
-    if wanted.completed != (None, None) and watching.glances.completed(wanted.completed, MOST) < MOST:
+    if wanted.completed != (None, None) and dashboard.glances.completed(wanted.completed, MOST) < MOST:
         return replace(wanted, few_by="completed")
-    if wanted.id_prefix and _few(watching.glances.with_prefix, wanted.id_prefix, MOST_BY_PREFIX):
+    if wanted.id_prefix and _few(dashboard.glances.with_prefix, wanted.id_prefix, MOST_BY_PREFIX):
         return replace(wanted, few_by="prefix")
     return wanted
 
 
-def _are_few(watching: Dashboard, workflows: Sequence[str]) -> bool:
-    return _few(watching.glances.ended, workflows) and sum(watching.live().values()) < MOST
+def _are_few(dashboard: Dashboard, workflows: Sequence[str]) -> bool:
+    return _few(dashboard.glances.ended, workflows) and sum(dashboard.live().values()) < MOST
 
 
 def _few(count: Callable[[str, int], int], values: Sequence[str], most: int = MOST) -> bool:

@@ -10,7 +10,7 @@ from mainspring.model.clock import to_datetime
 from mainspring.store.sealing.payloads import shown
 
 if TYPE_CHECKING:
-    from mainspring.store.messages import Message, Spoken
+    from mainspring.store.messages import Message, PublishedValue
     from mainspring.store.protocol import Store
 
 MOST_SHOWN = 100
@@ -77,6 +77,6 @@ def _message(message: Message) -> MessageInfo:
     )
 
 
-def _published(spoken: Spoken) -> PublishedInfo:
+def _published(spoken: PublishedValue) -> PublishedInfo:
     value = None if spoken.value is None else shown(spoken.value)
     return PublishedInfo(spoken.key, spoken.number, value, spoken.value is None, to_datetime(spoken.set_at))

@@ -20,7 +20,7 @@ from mainspring.operations.paging import schedules_of
 from mainspring.operations.schedules.declaring import Declaring
 from mainspring.recurrence import Cron, Spec
 from mainspring.schedules.declaration import declared_columns, declared_json
-from mainspring.store.bad_rows import FAULTS, readable, tell
+from mainspring.store.bad_rows import FAULTS, log_bad_row, readable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -100,7 +100,7 @@ class Crontabs:
             columns = declared_columns(row.declared or declared_json(asdict(row)))
             there = json.loads(columns["spec"])["cron"]
         except FAULTS as error:
-            tell("schedules", row.id, error)
+            log_bad_row("schedules", row.id, error)
             return
         other = sorted(there, key=json.dumps) != sorted(patterns, key=json.dumps)
         if other:

@@ -16,7 +16,7 @@ from mainspring.schedules.control import Control
 from mainspring.schedules.declaration import declared_json, differing, same_declaration
 from mainspring.schedules.due_ticks import times_of
 from mainspring.schedules.policy import policy_of
-from mainspring.store.bad_rows import FAULTS, tell
+from mainspring.store.bad_rows import FAULTS, log_bad_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,7 +35,7 @@ def is_readable(row: Schedule) -> bool:
     try:
         check(row)
     except FAULTS as error:
-        tell("schedules", row.id, error)
+        log_bad_row("schedules", row.id, error)
         return False
     return True
 

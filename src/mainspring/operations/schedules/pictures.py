@@ -28,7 +28,7 @@ MONTH = 30
 HALF_A_YEAR = 183
 MOST_IN_A_DAY = 5
 """The maximum count of coming times of one day."""
-_MOST_UNHAPPY = 2_000
+_MOST_NOT_FIRED = 2_000
 _MOST_FAILED = 5_000
 RUN_FAILED = "run_failed"
 """The outcome of a run, not of its tick, which only records that the run was started."""
@@ -91,7 +91,7 @@ class Pictures:
         return CardPage(cards, more)
 
     def _last(self, schedules: list[str]) -> dict[str, TickInfo]:
-        found = [tick_info(tick) for tick in self._store.watching.ticks.last(schedules).values()]
+        found = [tick_info(tick) for tick in self._store.dashboard.ticks.last(schedules).values()]
         return {tick.schedule: tick for tick in self.with_states(found)}
 
     def _card(self, row: Schedule, last: TickInfo | None, days: list[Day]) -> ScheduleCard:
@@ -113,14 +113,14 @@ class Pictures:
 
     def _outcomes(self, calendars: list[_Calendar]) -> dict[str, dict[int, dict[str, int]]]:
         """Return the outcomes of the ticks of each schedule's days, by the start of the day."""
-        ticks = self._store.watching.ticks
+        ticks = self._store.dashboard.ticks
         found: dict[str, dict[int, dict[str, int]]] = {calendar.row.id: {} for calendar in calendars}
         spans = [(calendar.row.id, start, end) for calendar in calendars for start, end in calendar.past]
         for schedule, start in ticks.started_in(spans):
             found[schedule][start] = {"fired": 1}
         past = {calendar.row.id: calendar.past for calendar in calendars}
         since = [(schedule, days[0][0]) for schedule, days in past.items()]
-        for schedule, nominal, until, outcome, count in ticks.unhappy(since, _MOST_UNHAPPY):
+        for schedule, nominal, until, outcome, count in ticks.not_fired(since, _MOST_NOT_FIRED):
             for start, end in past[schedule]:
                 if nominal < end and (until or nominal) >= start:
                     there = found[schedule].setdefault(start, {})
@@ -143,7 +143,7 @@ class Pictures:
         ids = [tick.run for tick in ticks if tick.run is not None]
         if not ids:
             return ticks
-        found = self._store.watching.glances.page(RunFilter(ids=ids, limit=len(ids)))
+        found = self._store.dashboard.glances.page(RunFilter(ids=ids, limit=len(ids)))
         states = {run.id: appearance(run).state for run in found}
         return [replace(tick, run_state=states.get(tick.run or "")) for tick in ticks]
 

@@ -19,7 +19,7 @@ from mainspring.store.verbs.stop import cancel
 from mainspring.store.writes import Send, Start
 
 if TYPE_CHECKING:
-    from mainspring.store.messages import Say
+    from mainspring.store.messages import Outgoing
     from mainspring.store.sealing.payloads import Payloads
     from mainspring.store.transaction import Script, Transaction
 
@@ -55,8 +55,8 @@ class Deferred(Struct):
         sealer = Sealer(payloads)
         return Deferred(
             [sealer.new_run(run) for run in self.starts],
-            [cast("Post", sealer.say(post)) for post in self.posts],
-            [cast("Entry", sealer.say(entry)) for entry in self.entries],
+            [cast("Post", sealer.outgoing(post)) for post in self.posts],
+            [cast("Entry", sealer.outgoing(entry)) for entry in self.entries],
             self.cancels,
         )
 
@@ -76,12 +76,12 @@ class Deferred(Struct):
             for run, answer in zip(self.starts, started, strict=True):
                 if answer.workflow != run.workflow:
                     log.error("%r was to be started as %r, which is a run of %r", run.workflow, run.id, answer.workflow)
-        says: list[Say] = [*self.posts, *self.entries]
-        if says:
-            unknown = (yield from send(tx, Send(says[0].run, says))).unknown
+        outgoing: list[Outgoing] = [*self.posts, *self.entries]
+        if outgoing:
+            unknown = (yield from send(tx, Send(outgoing[0].run, outgoing))).unknown
             if unknown:
-                there = [say for say in says if say.run not in unknown]
-                yield from send(tx, Send(says[0].run, there))
+                there = [each for each in outgoing if each.run not in unknown]
+                yield from send(tx, Send(outgoing[0].run, there))
                 log.error("there is no run %s any more to send to", ", ".join(map(repr, unknown)))
         for each in self.cancels:
             yield from cancel(tx, each.ids, each.reason)

@@ -60,7 +60,7 @@ class Way(Struct, frozen=True):
     idle: float
 
 
-class Elsewhere:
+class OtherDatabase:
     """Another database, by its URL or a SQLAlchemy engine. Connects when first used."""
 
     def __init__(self, database: Any) -> None:

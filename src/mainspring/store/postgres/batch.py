@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from mainspring.store.writes import Op, Result
 
 _CLOCK = SystemClock()
-_LET_GO, _TALK = frozenset({Suspend, Release}), frozenset({RecordAndSend, Send})
+_RELEASES, _SENDS = frozenset({Suspend, Release}), frozenset({RecordAndSend, Send})
 _MOMENT = 0.3
 """How long, in seconds, a write waits here for a row that another transaction has locked. After that it is HELD."""
 
@@ -82,15 +82,15 @@ class _Batch:
         types = {type(op) for op in ready}
         self._outcomes = {op.step.run: id(op) for op in ready if isinstance(op, RecordStep)} if types != {Start} else {}
         # Runs that a step starts are stored alone, because that looks up the starting run.
-        self._together([op for op in ready if type(op) not in _LET_GO and not (type(op) is Start and op.asker)])
-        if not types.isdisjoint(_TALK):
-            self._talk([op for op in ready if isinstance(op, (RecordAndSend, Send))])
-        if not types.isdisjoint(_LET_GO):
-            self._together([op for op in ready if type(op) in _LET_GO])
+        self._together([op for op in ready if type(op) not in _RELEASES and not (type(op) is Start and op.asker)])
+        if not types.isdisjoint(_SENDS):
+            self._send([op for op in ready if isinstance(op, (RecordAndSend, Send))])
+        if not types.isdisjoint(_RELEASES):
+            self._together([op for op in ready if type(op) in _RELEASES])
         for op in self._left(layer):
             self._resolve(op)
 
-    def _talk(self, ops: Sequence[Op]) -> None:
+    def _send(self, ops: Sequence[Op]) -> None:
         """Apply writes that send messages. They lock each other's runs, so that many at once often wait for each other's commit.
 
         The first of those left is applied alone, which waits for that commit. Then the others are tried together once more.

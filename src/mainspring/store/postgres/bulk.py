@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from mainspring.store.changes import FRESH, READY, started
 from mainspring.store.postgres import bulk_statements as text
+from mainspring.store.postgres.bulk_messages import BulkMessages, watched_by, write_row
 from mainspring.store.postgres.bulk_statements import RELEASE_AND_TELL, REST, REST_AND_TELL, release_row, rest_row
-from mainspring.store.postgres.bulk_talk import Talk, watched_by, write_row
 from mainspring.store.postgres.libpq import array, to_json
 from mainspring.store.sql.records import NEW_RUN_COLUMNS, RECORDED_COLUMNS, run_values, step_values, to_ending
 from mainspring.store.sql.runs import LOCK_RUNS, SKIP_LOCKED
@@ -106,12 +106,12 @@ class Bulk:
         values: dict[str, Value] = {"ops": to_json(runs)} if len(ops) > 1 else {}
         if len(ops) == 1:
             values |= zip(NEW_RUN_COLUMNS, run_values(runs[0]), strict=True)
-        self._add(text.start(lone=len(ops) == 1, tell=bool(ready)), values, later, payload=ready)
+        self._add(text.start(lone=len(ops) == 1, notify=bool(ready)), values, later, payload=ready)
 
     # -- steps ---------------------------------------------------------------------------------------------------------
     def _writes(self, ops: list[RecordStep]) -> None:
         self._outcomes = {op.step.run: op.step.position for op in ops}
-        if len(ops) == 1 and not (ops[0].starts or ops[0].mood or ops[0].watch):
+        if len(ops) == 1 and not (ops[0].starts or ops[0].run_state or ops[0].watch):
             lone = dict(zip(RECORDED_COLUMNS, step_values(ops[0].step), strict=True), owner=ops[0].owner)
             self._add(text.CHECKPOINT, lone, lambda rows: self._written(ops, rows))
             return
@@ -125,9 +125,9 @@ class Bulk:
         statement = text.write(
             lone=len(ops) == 1,
             starts=bool(runs),
-            mood=any(op.mood is not None for op in ops),
+            run_state=any(op.run_state is not None for op in ops),
             watch=any(watched_by(op) is not None for op in ops),
-            tell=bool(ready),
+            notify=bool(ready),
         )
         self._add(statement, values, lambda rows: self._written(ops, rows), payload=ready)
 
@@ -161,9 +161,9 @@ class Bulk:
 
     # -- messages --------------------------------------------------------------------------------------------------------
     def _talks(self, ops: list[RecordAndSend | Send]) -> None:
-        talk = Talk(ops, self._here, self._now, self._changes, self._answers)
-        for statement, values, later in talk.parts():
-            self._add(statement, values, later, payload=talk.payload)
+        messages = BulkMessages(ops, self._here, self._now, self._changes, self._answers)
+        for statement, values, later in messages.parts():
+            self._add(statement, values, later, payload=messages.payload)
 
     # -- ends ----------------------------------------------------------------------------------------------------------
     def _finishes(self, ops: list[Finish]) -> None:

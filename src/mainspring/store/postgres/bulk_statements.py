@@ -52,7 +52,7 @@ _FENCE = {"n": "integer", "run": "text", "owner": "text", "epoch": "bigint"}
 STEP_WRITE = _typed(RECORDED_COLUMNS) | {
     "n": "integer",
     "owner": "text",
-    "mood": "text",
+    "run_state": "text",
     "wake": "bigint",
     "watch": "text",
 }
@@ -94,13 +94,13 @@ def _new_run(column: str) -> str:
 
 
 @cache
-def start(*, lone: bool, tell: bool) -> str:
+def start(*, lone: bool, notify: bool) -> str:
     """The statement that inserts runs. It waits for an id that an open transaction has inserted, because that may be rolled back."""
     return f"""
   INSERT INTO runs ({_RUN})
   SELECT {values(NEW_RUN_COLUMNS, "a") if lone else ", ".join(map(_new_run, NEW_RUN_COLUMNS))}
   FROM set_config('lock_timeout', :patience, true), ({rows(_typed(NEW_RUN_COLUMNS), lone=lone)}) a
-  ON CONFLICT DO NOTHING RETURNING uid{f", {NOTIFY}" if tell else ""}
+  ON CONFLICT DO NOTHING RETURNING uid{f", {NOTIFY}" if notify else ""}
 """
 
 
@@ -116,7 +116,7 @@ CHECKPOINT = f"""
 
 
 @cache
-def write(*, lone: bool, starts: bool, mood: bool, watch: bool, tell: bool) -> str:
+def write(*, lone: bool, starts: bool, run_state: bool, watch: bool, notify: bool) -> str:
     """The statement for writes of steps, with the parts that these writes need.
 
     `mine` is the fence. `watched` are the runs that others begin to wait for, locked until the commit. The transaction that ends a watched
@@ -130,7 +130,7 @@ def write(*, lone: bool, starts: bool, mood: bool, watch: bool, tell: bool) -> s
         f"asked AS MATERIALIZED ({rows(STEP_WRITE, lone=lone)})",
         f"""mine AS MATERIALIZED (
     SELECT id, owner, epoch, state FROM runs WHERE id = ANY(ARRAY(SELECT run FROM asked))
-    ORDER BY id FOR {"NO KEY UPDATE" if mood else "SHARE"} SKIP LOCKED)""",
+    ORDER BY id FOR {"NO KEY UPDATE" if run_state else "SHARE"} SKIP LOCKED)""",
     ]
     clean = ["m.state <> 'cancelling'"]
     if watch:
@@ -153,7 +153,7 @@ def write(*, lone: bool, starts: bool, mood: bool, watch: bool, tell: bool) -> s
         f"""written AS (
     INSERT INTO steps ({STEP}) SELECT {values(RECORDED_COLUMNS, "clean")} FROM clean {ON_STEP} RETURNING run, position)""",
         """done AS MATERIALIZED (
-    SELECT n, run, position, due, mood, wake, watch FROM clean WHERE ((run, position) IN (SELECT run, position FROM written)) IS TRUE)""",
+    SELECT n, run, position, due, run_state, wake, watch FROM clean WHERE ((run, position) IN (SELECT run, position FROM written)) IS TRUE)""",
     ]
     if starts:
         # Without ON CONFLICT: an id that was taken a moment ago fails the statement, and each write is then applied alone.
@@ -162,16 +162,16 @@ def write(*, lone: bool, starts: bool, mood: bool, watch: bool, tell: bool) -> s
     INSERT INTO runs ({_RUN}) SELECT {values(NEW_RUN_COLUMNS, "new")}
     FROM set_config('lock_timeout', :patience, true), new WHERE (new.n IN (SELECT n FROM done)) IS TRUE)"""
         )
-    if mood:
+    if run_state:
         over = f"AND (d.watch IN (SELECT id FROM watched WHERE state IN {ENDED})) IS NOT TRUE" if watch else ""
         parts.append(
             f"""moved AS (
-    UPDATE runs r SET state = d.mood, due = CASE WHEN d.mood = 'waiting'
+    UPDATE runs r SET state = d.run_state, due = CASE WHEN d.run_state = 'waiting'
         THEN least(d.wake, d.due, {next_wake("r", "d.position")}) ELSE d.wake END
     FROM done d
-    WHERE r.id = d.run AND d.mood IS NOT NULL AND r.state IN ('running', 'waiting') {over})"""
+    WHERE r.id = d.run AND d.run_state IS NOT NULL AND r.state IN ('running', 'waiting') {over})"""
         )
-    notified = f"{NOTIFY}::text" if tell else "NULL"
+    notified = f"{NOTIFY}::text" if notify else "NULL"
     answer = f"SELECT n, {notified}, NULL AS id, NULL AS state, NULL AS reason, NULL AS output, NULL AS error FROM done"
     if watch:
         answer += " UNION ALL SELECT NULL, NULL, id, state, reason, output::text, error::text FROM watched"

@@ -104,7 +104,7 @@ class Claims:
                     )
                 )
                 if not above:
-                    floors.looked_at_all(done - began, _CLOCK.monotonic())
+                    floors.searched_all(done - began, _CLOCK.monotonic())
                 floors.waiting(due, deadline, request.now)
                 floors.empty([*(row[0] for row in waiting), *([PLAIN] if rows or not plain else [])])
                 taken = [to_run(row[2:]) for row in rows] if plain else []

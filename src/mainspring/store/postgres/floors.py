@@ -6,7 +6,7 @@ claims, by queue and priority, up to where runs were claimed. `ScheduleFloors` r
 have acted. The next searches begin there.
 
 Runs and schedules that become ready below a floor are found all the same. Their notification says so (`overdue` of runs, `due` of
-schedules), which drops the floors. And every few seconds a search covers everything, because notifications can get lost (`Looks`). While
+schedules), which drops the floors. And every few seconds a search covers everything, because notifications can get lost (`FullSearches`). While
 such a full search is quick, there are no floors.
 """
 
@@ -46,26 +46,26 @@ class Counted:
         self.earlier = list(earlier)
 
 
-class Looks:
+class FullSearches:
     """Decides which searches are full: the first, those after a `drop`, one every few seconds, and all while they are quick."""
 
     def __init__(self) -> None:
-        self._look_at_all = True
+        self._due = True
         self._used = False
         self._until = 0.0
 
     def drop(self) -> None:
         """Make the next search a full one. Thread-safe."""
-        self._look_at_all = True
+        self._due = True
 
     def from_floors(self, monotonic: float) -> bool:
         """Whether a search may begin at the floors."""
-        if self._used and not self._look_at_all and monotonic < self._until:
+        if self._used and not self._due and monotonic < self._until:
             return True
-        self._look_at_all = False
+        self._due = False
         return False
 
-    def looked_at_all(self, took: int, monotonic: float) -> bool:
+    def searched_all(self, took: int, monotonic: float) -> bool:
         """Note how many microseconds a full search took. Return True if floors are needed."""
         self._used = took > _QUICK
         self._until = monotonic + max(_PAUSE, _SHARE * took / 1_000_000)
@@ -76,19 +76,19 @@ class ScheduleFloors:
     """The times from which a pass searches for due schedules and for unprocessed ends of their runs."""
 
     def __init__(self) -> None:
-        self._looks = Looks()
+        self._searches = FullSearches()
         self._floors = (0, 0)
-        self.drop = self._looks.drop
+        self.drop = self._searches.drop
 
     def begin(self) -> tuple[int, int]:
         """The times to search from: no schedule is due before the first, and no unprocessed end is before the second."""
-        if not self._looks.from_floors(_CLOCK.monotonic()):
+        if not self._searches.from_floors(_CLOCK.monotonic()):
             self._floors = (0, 0)
         return self._floors
 
     def looked(self, due: int | None, ended: int | None, now: int, took: float) -> None:
         """Remember the first due time and the first unprocessed end, found by a search that took so many seconds."""
-        if self._floors == (0, 0) and not self._looks.looked_at_all(int(took * 1_000_000), _CLOCK.monotonic()):
+        if self._floors == (0, 0) and not self._searches.searched_all(int(took * 1_000_000), _CLOCK.monotonic()):
             return
         firsts = (now if each is None else min(each, now) for each in (due, ended))
         due_floor, ended_floor = (max(1, first - CLOCK_ERROR) for first in firsts)
@@ -100,26 +100,26 @@ class Floors:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._looks = Looks()
+        self._searches = FullSearches()
         self._floors: dict[str, dict[int, int]] = {}
         self._before: dict[str, dict[int, int]] = {}
         self._counted: dict[str, Counted] = {}
         self._due = self._deadline = self._resumed = 0
-        self.drop = self._looks.drop
+        self.drop = self._searches.drop
 
     def begin(self, monotonic: float) -> bool:
         """Whether a claim may begin at the floors. If not, they are cleared."""
         with self._lock:
-            if self._looks.from_floors(monotonic):
+            if self._searches.from_floors(monotonic):
                 return True
             self._before = self._floors or self._before
             self._floors, self._counted = {}, {}
             self._due = self._deadline = self._resumed = 0
             return False
 
-    def looked_at_all(self, took: int, monotonic: float) -> None:
+    def searched_all(self, took: int, monotonic: float) -> None:
         """Note how many microseconds a full search took."""
-        if not self._looks.looked_at_all(took, monotonic):
+        if not self._searches.searched_all(took, monotonic):
             self._before = {}
 
     # -- ready runs ------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from mainspring.store.postgres.libpq import to_json
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from mainspring.store.messages import Awaited, Say, Table
+    from mainspring.store.messages import Awaited, Outgoing, Table
 
 CLEAN = "mainspring.clean"
 """A setting of the transaction: the numbers of the writes of a batch that are still valid.
@@ -30,7 +30,7 @@ def _posts(only: str = "") -> str:
   INSERT INTO messages (run, number, kind, topic, body, key, sender, sent)
   SELECT p.run, coalesce((SELECT max(m.number) FROM messages m WHERE m.run = p.run), -1)
     + row_number() OVER (PARTITION BY p.run ORDER BY p.n), p.kind, p.topic, p.body::json, p.key, p.sender, p.sent
-  FROM json_to_recordset(:says::json)
+  FROM json_to_recordset(:outgoing::json)
     AS p (op integer, n integer, run text, kind text, topic text, body text, key text, sender text, sent bigint) {only}
   ON CONFLICT DO NOTHING RETURNING run
 """
@@ -45,7 +45,7 @@ def _entries(table: str, only: str = "") -> str:
   INSERT INTO {table} (run, key, number, value, set_at, position)
   SELECT p.run, p.key, coalesce((SELECT max(e.number) FROM {table} e WHERE e.run = p.run AND e.key = p.key), -1)
     + row_number() OVER (PARTITION BY p.run, p.key ORDER BY p.n), p.value::json, p.set_at, p.position
-  FROM json_to_recordset(:says::json)
+  FROM json_to_recordset(:outgoing::json)
     AS p (op integer, n integer, run text, key text, value text, set_at bigint, position text) {only}
   ON CONFLICT DO NOTHING RETURNING run
 """
@@ -55,7 +55,7 @@ def _replies(only: str = "") -> str:
     return f"""
   UPDATE messages m SET answer = p.answer::json, error = p.error::json, answered = p.answered,
     received = coalesce(m.received, p.answered)
-  FROM json_to_recordset(:says::json)
+  FROM json_to_recordset(:outgoing::json)
     AS p (op integer, run text, number bigint, answer text, error text, answered bigint)
   WHERE m.run = p.run AND m.number = p.number AND m.answered IS NULL {only} RETURNING m.run
 """
@@ -77,27 +77,27 @@ LISTENERS = """
 """
 
 
-def statements(says: Sequence[Say], ops: Sequence[int] | None = None) -> list[tuple[str, dict[str, Any]]]:
+def statements(outgoing: Sequence[Outgoing], ops: Sequence[int] | None = None) -> list[tuple[str, dict[str, Any]]]:
     """The statements that send all of this, with their parameters. `ops` are the writes of a batch; only valid ones are applied."""
-    numbered = list(zip(range(len(says)), says, ops or [0] * len(says), strict=True))
+    numbered = list(zip(range(len(outgoing)), outgoing, ops or [0] * len(outgoing), strict=True))
     batch = ops is not None
     made: list[tuple[str, dict[str, Any]]] = []
-    posts = [_post(number, say, op) for number, say, op in numbered if isinstance(say, Post)]
+    posts = [_post(number, each, op) for number, each, op in numbered if isinstance(each, Post)]
     if posts:
-        made.append((_POSTS[batch], {"says": to_json(posts)}))
+        made.append((_POSTS[batch], {"outgoing": to_json(posts)}))
     for table in _TABLES:
-        rows = [_entry(n, say, op) for n, say, op in numbered if isinstance(say, Entry) and say.table == table]
+        rows = [_entry(n, each, op) for n, each, op in numbered if isinstance(each, Entry) and each.table == table]
         if rows:
-            made.append((_ENTRIES[table][batch], {"says": to_json(rows)}))
-    replies = [_reply(say, op) for _, say, op in numbered if isinstance(say, Reply)]
+            made.append((_ENTRIES[table][batch], {"outgoing": to_json(rows)}))
+    replies = [_reply(each, op) for _, each, op in numbered if isinstance(each, Reply)]
     if replies:
-        made.append((_REPLIES[batch], {"says": to_json(replies)}))
+        made.append((_REPLIES[batch], {"outgoing": to_json(replies)}))
     return made
 
 
-def destinations(says: Iterable[Say]) -> list[str]:
+def destinations(outgoing: Iterable[Outgoing]) -> list[str]:
     """The runs that must exist."""
-    return list(dict.fromkeys(say.run for say in says if isinstance(say, Post)))
+    return list(dict.fromkeys(each.run for each in outgoing if isinstance(each, Post)))
 
 
 def listening(published: Iterable[Awaited]) -> str:
@@ -105,38 +105,38 @@ def listening(published: Iterable[Awaited]) -> str:
     return to_json([{"run": run, "kind": kind, "name": name} for run, kind, name in sorted(published)])
 
 
-def _post(number: int, say: Post, op: int) -> dict[str, Any]:
+def _post(number: int, each: Post, op: int) -> dict[str, Any]:
     return {
         "op": op,
         "n": number,
-        "run": say.run,
-        "kind": "question" if say.question else "message",
-        "topic": say.topic,
-        "body": say.body,
-        "key": say.key,
-        "sender": say.sender,
-        "sent": say.sent,
+        "run": each.run,
+        "kind": "question" if each.question else "message",
+        "topic": each.topic,
+        "body": each.body,
+        "key": each.key,
+        "sender": each.sender,
+        "sent": each.sent,
     }
 
 
-def _entry(number: int, say: Entry, op: int) -> dict[str, Any]:
+def _entry(number: int, each: Entry, op: int) -> dict[str, Any]:
     return {
         "op": op,
         "n": number,
-        "run": say.run,
-        "key": say.key,
-        "value": say.value,
-        "set_at": say.set_at,
-        "position": say.position,
+        "run": each.run,
+        "key": each.key,
+        "value": each.value,
+        "set_at": each.set_at,
+        "position": each.position,
     }
 
 
-def _reply(say: Reply, op: int) -> dict[str, Any]:
+def _reply(each: Reply, op: int) -> dict[str, Any]:
     return {
         "op": op,
-        "run": say.run,
-        "number": say.number,
-        "answer": say.answer,
-        "error": say.error,
-        "answered": say.answered,
+        "run": each.run,
+        "number": each.number,
+        "answer": each.answer,
+        "error": each.error,
+        "answered": each.answered,
     }

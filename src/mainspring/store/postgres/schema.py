@@ -15,8 +15,8 @@ from mainspring.errors import SchemaError, StoreError
 from mainspring.store import migrations
 from mainspring.store.bad_rows import describe
 from mainspring.store.sql.runs import has_news
-from mainspring.store.verbs import oddities
-from mainspring.store.verbs.oddities import Oddity, Question
+from mainspring.store.verbs import defects
+from mainspring.store.verbs.defects import Defect, Question
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mainspring.store.postgres.database import Connection, Database
     from mainspring.store.postgres.dialect import Dialect
     from mainspring.store.protocol import SchemaReport
-    from mainspring.store.verbs.oddities import Rows
+    from mainspring.store.verbs.defects import Rows
 
 MIGRATIONS = migrations.load("mainspring.store.postgres")
 
@@ -141,7 +141,7 @@ class _Shape(NamedTuple):
     indexes: dict[str, tuple[str, bool]]
 
 
-def inspect(database: Database, dialect: Dialect, now: int, *, thorough: bool) -> Iterator[Oddity]:
+def inspect(database: Database, dialect: Dialect, now: int, *, thorough: bool) -> Iterator[Defect]:
     """Find damage and differences in a schema."""
     errors = (psycopg.Error, StoreError)
 
@@ -153,16 +153,16 @@ def inspect(database: Database, dialect: Dialect, now: int, *, thorough: bool) -
     try:
         yield from _altered(database, dialect)
     except errors as error:
-        yield Oddity(
+        yield Defect(
             "tables", f"cannot be compared: {describe(error)}", "give the role the right TEMPORARY", wrong=False
         )
-    questions = [*oddities.CHEAP, oddities.awaited(has_news("r"), "r")]
-    found = oddities.ask(rows, [*questions, *oddities.THOROUGH, *_QUESTIONS] if thorough else questions, now, errors)
-    for each in (*found, *oddities.unreadable(rows, errors)):
-        yield Oddity(each.what, each.which, dialect.spelled(each.hint), each.wrong)
+    questions = [*defects.CHEAP, defects.awaited(has_news("r"), "r")]
+    found = defects.ask(rows, [*questions, *defects.THOROUGH, *_QUESTIONS] if thorough else questions, now, errors)
+    for each in (*found, *defects.unreadable(rows, errors)):
+        yield Defect(each.what, each.which, dialect.spelled(each.hint), each.wrong)
 
 
-def _damage(rows: Rows) -> Iterator[Oddity]:
+def _damage(rows: Rows) -> Iterator[Defect]:
     """Pages whose checksums were wrong when they were read, as counted by the server."""
     try:
         found = rows(_CHECKSUMS)
@@ -170,14 +170,14 @@ def _damage(rows: Rows) -> Iterator[Oddity]:
         return
     count = found[0][0] if found else None
     if count:
-        yield Oddity(
+        yield Defect(
             "damage",
             f"the server has read {count} pages with a wrong checksum",
             "see its log; restore a backup, or look with pg_amcheck",
         )
 
 
-def _altered(database: Database, dialect: Dialect) -> Iterator[Oddity]:
+def _altered(database: Database, dialect: Dialect) -> Iterator[Defect]:
     """Tables, columns and indexes that differ from those of the migrations, which are created as temporary ones and rolled back."""
     with database.connection() as connection:
         there = _shape(connection, _SPACE, name=dialect.name)
@@ -192,18 +192,18 @@ def _altered(database: Database, dialect: Dialect) -> Iterator[Oddity]:
     kinds = {table: str(kind) for (table, _), (kind, *_) in right.columns.items()}
     for table, kind in kinds.items():
         if table not in found:
-            yield Oddity("tables", f"the {kind} {table} is missing", _RENEW)
+            yield Defect("tables", f"the {kind} {table} is missing", _RENEW)
     for (table, column), how in right.columns.items():
         if table in found and there.columns.get((table, column)) != how:
             fault = "is not as it should be" if (table, column) in there.columns else "is missing"
-            yield Oddity("tables", f"the column {column} of {kinds[table]} {table} {fault}", _RENEW)
+            yield Defect("tables", f"the column {column} of {kinds[table]} {table} {fault}", _RENEW)
     for index, (text, _) in right.indexes.items():
         made = text.replace(" ON ", f" ON {dialect.schema}.", 1)
         if index not in there.indexes:
-            yield Oddity("tables", f"the index {index} is missing", f"make it anew: {made}")
+            yield Defect("tables", f"the index {index} is missing", f"make it anew: {made}")
         elif there.indexes[index] != (text, True):
             fault = "is not as it should be" if there.indexes[index][1] else "is not valid"
-            yield Oddity("tables", f"the index {index} {fault}", f"DROP INDEX {dialect.schema}.{index}; {made}")
+            yield Defect("tables", f"the index {index} {fault}", f"DROP INDEX {dialect.schema}.{index}; {made}")
 
 
 def _shape(connection: Connection, space: str, **values: str) -> _Shape:

@@ -249,7 +249,9 @@ class TxSession(PostgresSession):
     def record(self, write: RecordStep, now: int) -> State | None:
         """Record the outcome and commit, in one round trip: if the record is refused, the database does not execute COMMIT."""
         self.begun()
-        alone = type(write) is RecordStep and write.mood is None and (self._joined is None or not self._joined.started)
+        alone = (
+            type(write) is RecordStep and write.run_state is None and (self._joined is None or not self._joined.started)
+        )
         if not (alone and self._wire.sure and self._wire.speaks_unicode):
             return super().record(write, now)
         values = dict(zip(RECORDED_COLUMNS, step_values(write.step), strict=True), owner=write.owner)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mainspring.store.changes import Notice, Signal
     from mainspring.store.protocol import Claimed, ClaimRequest, SchemaReport, ServerState
     from mainspring.store.sql.dialect import Sql
-    from mainspring.store.verbs.oddities import Oddity
+    from mainspring.store.verbs.defects import Defect
     from mainspring.store.writes import Op, Result
 
 log = logging.getLogger("mainspring.store")
@@ -125,7 +125,7 @@ class PostgresStore(SqlStore):
         took, offset = min(looks)
         return 0 if abs(offset) <= took else offset
 
-    def inspect(self, now: int, *, thorough: bool) -> list[Oddity]:
+    def inspect(self, now: int, *, thorough: bool) -> list[Defect]:
         return list(tables.inspect(self._db, self._sql, now, thorough=thorough))
 
     def size(self) -> int:
@@ -154,7 +154,7 @@ class PostgresStore(SqlStore):
         if worker not in self._applier.here:
             process = worker.rpartition("-")[0]
             if ended := server.end_idle_transactions(self._transactor, process, self._lease):
-                log.warning("ended %d transactions of worker %s that stood still", ended, worker)
+                log.warning("ended %d idle transactions of worker %s", ended, worker)
         return freed
 
     def claim(self, request: ClaimRequest) -> Claimed:

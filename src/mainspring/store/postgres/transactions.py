@@ -64,11 +64,11 @@ class PostgresTransactions:
     engine: UsersEngine | None = None
     payloads: Payloads | None = None
 
-    def __init__(self, database: Database, dialect: Dialect, origin: str, tell: Callable[[Signal], None]) -> None:
+    def __init__(self, database: Database, dialect: Dialect, origin: str, notify: Callable[[Signal], None]) -> None:
         self._db = database
         self._sql = dialect
         self._origin = origin
-        self._tell = tell
+        self._notify = notify
         self._identity = Identity(database, dialect)
         self._store_id: str | None = None
         self.notify = True
@@ -79,7 +79,7 @@ class PostgresTransactions:
     def transact(self, work: Callable[[Session], T], wants: Wants = Wants.TX, isolation: str | None = None) -> T:
         if wants is not Wants.TX:
             _refuse_sqlite(wants)
-            if self.engine is not None and self.engine.serves(wants):
+            if self.engine is not None and self.engine.add_responder(wants):
                 return self._transact_on(self.engine.begun(isolation), work, on_engine=True)
         with self._borrowed(fresh=wants is not Wants.TX) as connection:
             session = self._session(connection, wants)
@@ -122,7 +122,7 @@ class PostgresTransactions:
         self, work: Callable[[Session], Awaitable[T]], wants: Wants = Wants.PSYCOPG_ASYNC, isolation: str | None = None
     ) -> T:
         _refuse_sqlite(wants)
-        if self.engine is not None and self.engine.serves(wants):
+        if self.engine is not None and self.engine.add_responder(wants):
             joined: Joined | None = None
             with _noting_refusal(lambda: joined):
                 async with self.engine.begun_async(isolation) as connection:
@@ -208,7 +208,7 @@ class PostgresTransactions:
 
     def _publish(self, joined: Joined) -> None:
         if joined.changes:
-            self._tell(joined.changes.signal())
+            self._notify(joined.changes.signal())
 
     def _wake_hidden(self, joined: Joined) -> None:
         """Wake runs that a committed transaction could not find because its snapshot was too old."""

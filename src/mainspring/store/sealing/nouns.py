@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from mainspring.model.schedules import Backfill, Schedule, Tick
     from mainspring.model.states import State
-    from mainspring.store.messages import Message, Messages, Reading, Spoken
+    from mainspring.store.messages import Message, Messages, PublishedValue, Reading
     from mainspring.store.schedules import Decide, Passed, Plan, ScheduleFilter, ScheduleStore, Situation
     from mainspring.store.sealing.payloads import Payloads
     from mainspring.store.verbs.dashboard import Dashboard, Entry
@@ -62,7 +62,7 @@ class SealedMessages(Delegate):
     def stream(self, run: str, key: str, offset: int, limit: int) -> Reading:
         return self._open.value(self._inner.stream(run, key, offset, limit))
 
-    def streams(self, run: str, limit: int) -> list[Spoken]:
+    def streams(self, run: str, limit: int) -> list[PublishedValue]:
         return [self._open.spoken(each) for each in self._inner.streams(run, limit)]
 
     def received(self, run: str) -> list[Message]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from mainspring.model.runs import Claim, Ending, NewRun, Run, Step
     from mainspring.model.schedules import Schedule, ScheduleRun
-    from mainspring.store.messages import Message, Reading, Say, Spoken
+    from mainspring.store.messages import Message, Outgoing, PublishedValue, Reading
     from mainspring.store.schedules import Beginning, Plan, Situation
     from mainspring.store.sealing.payloads import Payloads
     from mainspring.store.verbs.scheduled_functions import FunctionRow
@@ -48,11 +48,11 @@ class Sealer:
                 if op.starts:
                     changed["starts"] = [self.new_run(run) for run in op.starts]
                 if isinstance(op, RecordAndSend):
-                    changed["says"] = [self.say(say) for say in op.says]
+                    changed["outgoing"] = [self.outgoing(each) for each in op.outgoing]
             case Start():
                 changed["run"] = self.new_run(op.run)
             case Send():
-                changed["says"] = [self.say(say) for say in op.says]
+                changed["outgoing"] = [self.outgoing(each) for each in op.outgoing]
             case Finish():
                 changed = self._ended(op)
             case RetryLater():
@@ -86,16 +86,16 @@ class Sealer:
     def new_run(self, run: NewRun) -> NewRun:
         return replace(run, input=self._payloads.seal(run.input, f"the input of run {run.id}"))
 
-    def say(self, say: Say) -> Say:
-        what = f"a message, event or stream value of run {say.run}"
-        if isinstance(say, Post):
-            return replace(say, body=self._payloads.seal(say.body, what))
-        if isinstance(say, Entry):
-            return say if say.value is None else replace(say, value=self._payloads.seal(say.value, what))
+    def outgoing(self, each: Outgoing) -> Outgoing:
+        what = f"a message, event or stream value of run {each.run}"
+        if isinstance(each, Post):
+            return replace(each, body=self._payloads.seal(each.body, what))
+        if isinstance(each, Entry):
+            return each if each.value is None else replace(each, value=self._payloads.seal(each.value, what))
         return replace(
-            say,
-            answer=None if say.answer is None else self._payloads.seal(say.answer, what),
-            error=None if say.error is None else self._payloads.seal_error(say.error, f"run {say.run}"),
+            each,
+            answer=None if each.answer is None else self._payloads.seal(each.answer, what),
+            error=None if each.error is None else self._payloads.seal_error(each.error, f"run {each.run}"),
         )
 
     def schedule(self, schedule: Schedule) -> Schedule:
@@ -163,7 +163,7 @@ class Opener:
     def any_message(self, message: Message) -> Message:
         return self._message(message, kept)
 
-    def spoken(self, spoken: Spoken) -> Spoken:
+    def spoken(self, spoken: PublishedValue) -> PublishedValue:
         return self._spoken(spoken, kept)
 
     def function(self, row: FunctionRow) -> FunctionRow:
@@ -229,7 +229,7 @@ class Opener:
             error=how(payloads.open_error, message.error, what),
         )
 
-    def _spoken(self, spoken: Spoken, how: Any) -> Spoken:
+    def _spoken(self, spoken: PublishedValue, how: Any) -> PublishedValue:
         return replace(spoken, value=how(self._payloads.open, spoken.value, f"{spoken.key!r} of run {spoken.run}"))
 
 

@@ -53,7 +53,7 @@ class SealedStore(Delegate):
         self.schedules = SealedSchedules(inner.schedules, payloads)
         self.management = SealedManagement(inner.management, payloads)
         self.functions = SealedFunctions(inner.functions, payloads)
-        self.watching = SealedDashboard(inner.watching, payloads)
+        self.dashboard = SealedDashboard(inner.dashboard, payloads)
 
     def apply(self, ops: Sequence[Op], now: int) -> list[Result | Exception]:
         """Apply writes. A write that cannot be encoded is answered with its exception, and so are later writes of the same run."""

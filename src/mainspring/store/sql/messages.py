@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from mainspring.store.messages import Message, Spoken
+from mainspring.store.messages import Message, PublishedValue
 from mainspring.store.sql.dialect import PerDatabase
 
 MESSAGE_COLUMNS = Message.__struct_fields__
-SPOKEN_COLUMNS = Spoken.__struct_fields__
+SPOKEN_COLUMNS = PublishedValue.__struct_fields__
 
 _MESSAGE = f"SELECT {', '.join(MESSAGE_COLUMNS)} FROM messages"
 NEXT_MESSAGES = f"""

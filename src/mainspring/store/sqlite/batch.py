@@ -243,9 +243,9 @@ class Batch:
             self._note_new(run.owner for run in runs)
         self._look_at_watched(ops, answers)
         waiting = [
-            (op.mood, op.due, op.step.run, op.owner, op.step.epoch)
+            (op.run_state, op.due, op.step.run, op.owner, op.step.epoch)
             for op, answer in zip(ops, answers, strict=True)
-            if op.mood is not None and answer.ending is None
+            if op.run_state is not None and answer.ending is None
         ]
         _SET_WAITING.run(self._db, waiting)
         return list(answers)

@@ -13,15 +13,15 @@ from mainspring.store import migrations
 from mainspring.store.migrations import statements_only
 from mainspring.store.sql.dialect import prefixed
 from mainspring.store.sql.runs import has_news
-from mainspring.store.verbs import oddities
-from mainspring.store.verbs.oddities import Oddity, Question
+from mainspring.store.verbs import defects
+from mainspring.store.verbs.defects import Defect, Question
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from mainspring.store.migrations import Migration
     from mainspring.store.protocol import SchemaReport
-    from mainspring.store.verbs.oddities import Rows
+    from mainspring.store.verbs.defects import Rows
 
 MIGRATIONS = migrations.load("mainspring.store.sqlite")
 _MIGRATIONS_TABLE = """
@@ -110,64 +110,64 @@ def _statements(script: str) -> list[str]:
 
 
 # -- checks ------------------------------------------------------------------------------------------------------------------
-def inspect(rows: Rows, now: int, *, thorough: bool) -> Iterator[Oddity]:
+def inspect(rows: Rows, now: int, *, thorough: bool) -> Iterator[Defect]:
     """Find damage and differences in a file."""
     for found in _inspect(rows, now, thorough=thorough):
         yield replace(found, hint=prefixed(found.hint))
 
 
-def _inspect(rows: Rows, now: int, *, thorough: bool) -> Iterator[Oddity]:
+def _inspect(rows: Rows, now: int, *, thorough: bool) -> Iterator[Defect]:
     errors = (sqlite3.Error,)
     damaged = list(_damage(rows, thorough=thorough))
     yield from damaged
     yield from _altered(rows)
-    questions = [*oddities.CHEAP, oddities.awaited(has_news("runs"), "runs")]
-    yield from oddities.ask(rows, [*questions, *oddities.THOROUGH, *_QUESTIONS] if thorough else questions, now, errors)
-    yield from oddities.unreadable(rows, errors)
+    questions = [*defects.CHEAP, defects.awaited(has_news("runs"), "runs")]
+    yield from defects.ask(rows, [*questions, *defects.THOROUGH, *_QUESTIONS] if thorough else questions, now, errors)
+    yield from defects.unreadable(rows, errors)
 
 
-def _damage(rows: Rows, *, thorough: bool) -> Iterator[Oddity]:
+def _damage(rows: Rows, *, thorough: bool) -> Iterator[Defect]:
     hint = "stop all workers and restore a backup, or save what can be read: sqlite3 FILE .recover | sqlite3 NEW"
     try:
-        found: list[Any] = list(rows(f"PRAGMA integrity_check({oddities.MOST})")) if thorough else []
+        found: list[Any] = list(rows(f"PRAGMA integrity_check({defects.MOST})")) if thorough else []
     except sqlite3.Error as error:
-        yield Oddity("damage", f"the file cannot be read: {error}", hint)
+        yield Defect("damage", f"the file cannot be read: {error}", hint)
         return
     for (text,) in found:
         for line in str(text).splitlines() if text != "ok" else ():
-            yield Oddity("damage", line, hint)
+            yield Defect("damage", line, hint)
 
 
-def _altered(rows: Rows) -> Iterator[Oddity]:
+def _altered(rows: Rows) -> Iterator[Defect]:
     """Tables, columns, indexes and views that differ from those of the migrations."""
     try:
         there = {(kind, name): text for kind, name, text in rows(_MADE)}
     except sqlite3.Error as error:
-        yield Oddity("tables", f"cannot be looked at: {error}", _RENEW)
+        yield Defect("tables", f"cannot be looked at: {error}", _RENEW)
         return
     with closing(_scratch()) as wanted:
         for kind, name, text in wanted.execute(_MADE).fetchall():
             found = there.get((kind, name))
             if found is None:
-                yield Oddity("tables", f"the {kind} {name} is missing", f"make it anew: {statements_only(text)}")
+                yield Defect("tables", f"the {kind} {name} is missing", f"make it anew: {statements_only(text)}")
             elif kind == "table":
                 right = wanted.execute(f"PRAGMA table_info({name})").fetchall()
                 yield from _columns(name, right, rows(f"PRAGMA table_info({name})"))
             elif statements_only(found) != statements_only(text):
-                yield Oddity(
+                yield Defect(
                     "tables",
                     f"the {kind} {name} is not as it should be: {statements_only(found)}",
                     f"DROP {kind} {name}; {statements_only(text)}",
                 )
 
 
-def _columns(table: str, wanted: Sequence[Sequence[object]], found: Sequence[Sequence[object]]) -> Iterator[Oddity]:
+def _columns(table: str, wanted: Sequence[Sequence[object]], found: Sequence[Sequence[object]]) -> Iterator[Defect]:
     there = {row[1]: row[2:] for row in found}
     for _, name, *how in wanted:
         if name not in there:
-            yield Oddity("tables", f"the column {name} of table {table} is missing", _RENEW)
+            yield Defect("tables", f"the column {name} of table {table} is missing", _RENEW)
         elif tuple(how) != tuple(there[name]):
-            yield Oddity("tables", f"the column {name} of table {table} is not as it should be", _RENEW)
+            yield Defect("tables", f"the column {name} of table {table} is not as it should be", _RENEW)
 
 
 def _scratch() -> sqlite3.Connection:

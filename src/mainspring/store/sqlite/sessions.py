@@ -124,7 +124,7 @@ class SqliteSession:
 
         The statement that writes also checks that nothing changed in between. If something did, it writes nothing.
         """
-        if type(write) is RecordStep and write.mood is None and self._joined is None:
+        if type(write) is RecordStep and write.run_state is None and self._joined is None:
             try:
                 self._db.execute(_RECORD_FIRST, (write.owner, write.step.epoch, *step_values(write.step)))
             except sqlite3.IntegrityError:
@@ -211,9 +211,9 @@ class SqliteTransactions:
     engine: UsersEngine | None = None
     payloads: Payloads | None = None
 
-    def __init__(self, database: Database, tell: Callable[[Signal], None]) -> None:
+    def __init__(self, database: Database, notify: Callable[[Signal], None]) -> None:
         self._db = database
-        self._tell = tell
+        self._notify = notify
         self._borrowed: list[BorrowedConnection] = []
         self._store_id: str | None = None
         self._awaiting: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
@@ -226,7 +226,7 @@ class SqliteTransactions:
         database, own = self._db, wants is Wants.TX
         if not own:
             _refuse_psycopg(wants)
-            if self.engine is not None and self.engine.serves(wants):
+            if self.engine is not None and self.engine.add_responder(wants):
                 return self._transact_on(self.engine.begun(None), work, on_engine=True)
         database.lend_turn()
         try:
@@ -250,7 +250,7 @@ class SqliteTransactions:
         finally:
             database.take_back_turn()
         if (news := session.news) is not None:
-            self._tell(news)
+            self._notify(news)
         return answer
 
     def transact_within(self, within: Within, work: Callable[[Session], T]) -> T:
@@ -266,7 +266,7 @@ class SqliteTransactions:
         finally:
             self._db.take_back_turn()
         if joined.changes:
-            self._tell(joined.changes.signal())
+            self._notify(joined.changes.signal())
         return answer
 
     def _lend(self) -> BorrowedConnection:
@@ -295,7 +295,7 @@ class SqliteTransactions:
         del isolation  # one writer at a time: always serializable
         _refuse_psycopg(wants)
         async with self._turn_async():
-            if self.engine is not None and self.engine.serves(wants):
+            if self.engine is not None and self.engine.add_responder(wants):
                 async with self.engine.begun_async(None) as connection:
                     joined = self.join(connection)
                     await joined.check_async()
@@ -303,7 +303,7 @@ class SqliteTransactions:
             else:
                 answer, joined = await self._awaited(work, wants)
         if joined.changes:
-            self._tell(joined.changes.signal())
+            self._notify(joined.changes.signal())
         return answer
 
     async def _awaited(self, work: Callable[[Session], Awaitable[T]], wants: Wants) -> tuple[T, Joined]:

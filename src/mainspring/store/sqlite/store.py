@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mainspring.store.protocol import Claimed, ClaimRequest, SchemaReport
-    from mainspring.store.verbs.oddities import Oddity
+    from mainspring.store.verbs.defects import Defect
     from mainspring.store.writes import Op, Result
 
 log = logging.getLogger("mainspring.store")
@@ -146,7 +146,7 @@ class SqliteStore(SqlStore):
         with self._db.read() as db:
             return schema.report(db)
 
-    def inspect(self, now: int, *, thorough: bool) -> list[Oddity]:
+    def inspect(self, now: int, *, thorough: bool) -> list[Defect]:
         return list(schema.inspect(self._rows_as_they_are, now, thorough=thorough))
 
     def _rows_as_they_are(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:

@@ -74,7 +74,7 @@ def fork(tx: Transaction, wanted: Fork) -> Script[None]:
     assert source is not None  # noqa: S101  (the caller has looked it up)
     steps = yield from steps_of(tx, source.id)
     yield from _check_children(tx, wanted)
-    first = _first_anew(source, steps, wanted)
+    first = _first_to_repeat(source, steps, wanted)
     used = _first_use(steps, wanted.children)
     if used is not None and (wanted.past_last or (first is not None and _seq(used) < _seq(first))):
         first = used
@@ -148,7 +148,7 @@ def _rename_children(tx: Transaction, wanted: Fork, step: Step) -> Script[None]:
         yield from tx.execute(RENAME_STARTED, **values)
 
 
-def _first_anew(source: Run, steps: list[Step], fork: Fork) -> Step | None:
+def _first_to_repeat(source: Run, steps: list[Step], fork: Fork) -> Step | None:
     """The first operation that the fork executes again; None: all of them."""
     if fork.after_failure:
         seq = forgotten_from(steps, source.error)

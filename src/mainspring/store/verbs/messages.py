@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mainspring.model.states import State
-from mainspring.store.messages import Message, Reading, Spoken
+from mainspring.store.messages import Message, PublishedValue, Reading
 from mainspring.store.sql.messages import (
     LAST_EVENT,
     LAST_EVENTS,
@@ -43,19 +43,19 @@ class SqlMessages:
 
     def event(self, run: str, key: str) -> Reading:
         state = self._state(run)
-        return Reading([Spoken(*row) for row in self._read(LAST_EVENT, run=run, key=key)], state)
+        return Reading([PublishedValue(*row) for row in self._read(LAST_EVENT, run=run, key=key)], state)
 
     def events(self, run: str) -> Reading:
         state = self._state(run)
-        return Reading([Spoken(*row) for row in self._read(LAST_EVENTS, run=run)], state)
+        return Reading([PublishedValue(*row) for row in self._read(LAST_EVENTS, run=run)], state)
 
     def stream(self, run: str, key: str, offset: int, limit: int) -> Reading:
         state = self._state(run)
         found = self._read(STREAM, run=run, key=key, offset=offset, limit=limit)
-        return Reading([Spoken(*row) for row in found], state)
+        return Reading([PublishedValue(*row) for row in found], state)
 
-    def streams(self, run: str, limit: int) -> list[Spoken]:
-        return [Spoken(*row) for row in self._read(STREAMS, run=run, limit=limit)]
+    def streams(self, run: str, limit: int) -> list[PublishedValue]:
+        return [PublishedValue(*row) for row in self._read(STREAMS, run=run, limit=limit)]
 
     def received(self, run: str) -> list[Message]:
         return [Message(*row) for row in self._read(LIST_MESSAGES, run=run)]

@@ -35,9 +35,9 @@ class Taken(Exception):
 def record(tx: Transaction, op: RecordStep) -> Script[Recorded]:
     """Record a step, start its runs, send its messages, and set the state of its run. Raises `Taken`."""
     step = op.step
-    messages = op.says if isinstance(op, RecordAndSend) else ()
+    messages = op.outgoing if isinstance(op, RecordAndSend) else ()
     concerned = [step.run, *([] if op.watch is None else [op.watch]), *recipients(messages)]
-    changes_runs = op.mood is not None or isinstance(op, RecordAndSend)
+    changes_runs = op.run_state is not None or isinstance(op, RecordAndSend)
     rows = yield from tx.lock_runs(concerned, share=not changes_runs)
     unknown = [run for run in recipients(messages) if run not in rows]
     if unknown:
@@ -53,12 +53,12 @@ def record(tx: Transaction, op: RecordStep) -> Script[Recorded]:
         if isinstance(op, RecordAndSend):
             if op.takes is not None:
                 yield from receive(tx, step.run, op.takes, step.position)
-            yield from publish(tx, op.says)
+            yield from publish(tx, op.outgoing)
     elif not (yield from _written_before(tx, op)):
         return Recorded(Verdict.FENCED)
     elif isinstance(op, RecordAndSend):
-        yield from publish(tx, (), again=op.says)  # waiting runs may not have been woken
-    return (yield from _bring_about(tx, op, rows, Recorded(stopping=stopping)))
+        yield from publish(tx, (), again=op.outgoing)  # waiting runs may not have been woken
+    return (yield from _apply_effects(tx, op, rows, Recorded(stopping=stopping)))
 
 
 def _is_too_late(tx: Transaction, op: RecordStep) -> Script[bool]:
@@ -81,7 +81,9 @@ def _started_before(tx: Transaction, op: RecordStep) -> Script[bool]:
     return {row[1] for row in rows} == {run.uid for run in op.starts}
 
 
-def _bring_about(tx: Transaction, op: RecordStep, rows: Mapping[str, LockedRun], answer: Recorded) -> Script[Recorded]:
+def _apply_effects(
+    tx: Transaction, op: RecordStep, rows: Mapping[str, LockedRun], answer: Recorded
+) -> Script[Recorded]:
     """Apply the effects of a recorded step: start its runs, look up the run that it waits for, set the state of its run."""
     if op.starts:
         yield from _start(tx, op, answer)
@@ -93,8 +95,8 @@ def _bring_about(tx: Transaction, op: RecordStep, rows: Mapping[str, LockedRun],
             row = (yield from tx.lock_runs([op.watch], share=True)).get(op.watch)
         answer.missing = row is None
         answer.ending = to_ending((row[0], *row[3:7])) if row else None
-    if op.mood is not None and answer.ending is None:
-        yield from tx.execute(SET_WAITING, run=op.step.run, state=op.mood, due=op.due)
+    if op.run_state is not None and answer.ending is None:
+        yield from tx.execute(SET_WAITING, run=op.step.run, state=op.run_state, due=op.due)
     return answer
 
 
@@ -168,8 +170,8 @@ def record_outcome(tx: Transaction, write: RecordStep, started: Sequence[str]) -
             raise StoppedFirst
     if started and state in STOPPED:
         yield from cancel_started(tx, list(started))
-    if write.mood is not None:
-        yield from tx.execute(SET_WAITING, run=step.run, state=write.mood, due=write.due)
+    if write.run_state is not None:
+        yield from tx.execute(SET_WAITING, run=step.run, state=write.run_state, due=write.due)
     return state
 
 

@@ -50,7 +50,7 @@ def start(tx: Transaction, ops: Sequence[Start]) -> Script[list[Started]]:
     met: dict[str, Started] = {}
     for op in ops:
         if op.run.key is not None and op.run.uid not in made:
-            met |= yield from _meet(tx, op, made)
+            met |= yield from _resolve_key(tx, op, made)
     there: dict[str, tuple[Any, ...]] = {}
     while left := [op for op in ops if not {op.run.uid} & (made | met.keys()) and op.run.id not in there]:
         rows = yield from tx.execute(STARTED_RUNS, ids=[op.run.id for op in left])
@@ -111,12 +111,12 @@ def _started(op: Start, made: set[str], there: dict[str, tuple[Any, ...]], cance
 
 
 # -- keys ----------------------------------------------------------------------------------------------------------------
-def _meet(tx: Transaction, op: Start, made: set[str]) -> Script[dict[str, Started]]:
+def _resolve_key(tx: Transaction, op: Start, made: set[str]) -> Script[dict[str, Started]]:
     """Return what became of a run whose key is taken; empty if its id is taken, or if the key is free by now."""
     while True:
         if (yield from tx.execute(STARTED_RUNS, ids=[op.run.id])):
             return {}
-        met = yield from _meet_holder(tx, op.run)
+        met = yield from _decide_by_holder(tx, op.run)
         if met is not None:
             return {op.run.uid: met}
         made |= yield from _insert([op])
@@ -124,7 +124,7 @@ def _meet(tx: Transaction, op: Start, made: set[str]) -> Script[dict[str, Starte
             return {}
 
 
-def _meet_holder(tx: Transaction, run: NewRun) -> Script[Started | None]:
+def _decide_by_holder(tx: Transaction, run: NewRun) -> Script[Started | None]:
     """Decide what becomes of a run whose key is taken. None: the key is free by now."""
     skips = tx.dialect.locks and not tx.waits
     rows = yield from tx.execute(f"{KEY_HOLDER}{SKIP_LOCKED}" if skips else KEY_HOLDER, key=run.key)

@@ -58,7 +58,7 @@ class TickLists:
         rows = self._each(_LAST, [(schedule, 0) for schedule in schedules])
         return {tick.schedule: tick for tick in map(to_tick, rows)}
 
-    def unhappy(self, since: Sequence[tuple[str, int]], limit: int) -> list[tuple[str, int, int | None, str, int]]:
+    def not_fired(self, since: Sequence[tuple[str, int]], limit: int) -> list[tuple[str, int, int | None, str, int]]:
         """Ticks of schedules, since a time for each, that did not simply start a run: schedule, nominal time, until, outcome, count.
 
         The latest of each schedule, up to a limit, and the last one before that time, whose span may reach into it.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mainspring.app.app import App
 from mainspring.app.client_api import runtime_of
-from mainspring.app.factory import Backstage
+from mainspring.app.factory import Parts
 from mainspring.app.waiting.in_process import Endings
 from mainspring.errors import StoreError, StoreUnavailable
 from mainspring.model.clock import SECOND
@@ -259,7 +259,7 @@ class _Heartbeat(Heartbeat):
         self.stop_soon()
 
 
-class _Backstage(Backstage):
+class _CrashingParts(Parts):
     def __init__(self, process: Process, store: Store) -> None:
         self._process = process
         self._store = store
@@ -300,7 +300,7 @@ class Process:
         runtime = runtime_of(self.app)
         runtime.clock = self.clock
         runtime.ids = IdMaker(self.clock, seed=stage.chance.getrandbits(64))
-        runtime.backstage = _Backstage(self, store)
+        runtime.parts = _CrashingParts(self, store)
         for function in functions:
             runtime.registry.add(function)
 

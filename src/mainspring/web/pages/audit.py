@@ -10,22 +10,22 @@ from mainspring.web.views import After, Pages, PageSize, Scene
 pages = Pages()
 
 
-class DeedQuery(Struct):
+class AuditQuery(Struct):
     """A part of the audit log."""
 
     after: After | None = None
     limit: PageSize = 50
 
 
-class DeedList(Struct):
+class AuditPage(Struct):
     """Actions of operators, latest first. Pass `next` as `after` for the next page; null is the last page."""
 
-    deeds: list[AuditEntry]
+    entries: list[AuditEntry]
     next: str | None
 
 
 @pages.view("/audit", "audit.html")
-def audit(scene: Scene, query: DeedQuery) -> DeedList:
+def audit(scene: Scene, query: AuditQuery) -> AuditPage:
     """Actions of operators: who, what, when and why."""
     found = scene.operations.audit.list(after=query.after, limit=query.limit)
-    return DeedList([scene.redactor.deed(deed) for deed in found.deeds], found.next)
+    return AuditPage([scene.redactor.entry(entry) for entry in found.entries], found.next)

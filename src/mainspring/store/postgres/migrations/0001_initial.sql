@@ -280,7 +280,7 @@ CREATE TABLE ticks (
 -- a pass of the scheduler: ticks that wait
 CREATE INDEX ticks_waiting ON ticks (schedule, due) WHERE outcome IN ('pending', 'buffered');
 -- the dashboard: ticks of a schedule that did not fire in time
-CREATE INDEX ticks_unhappy ON ticks (schedule, nominal) WHERE outcome NOT IN ('fired', 'pending', 'buffered');
+CREATE INDEX ticks_not_fired ON ticks (schedule, nominal) WHERE outcome NOT IN ('fired', 'pending', 'buffered');
 -- the dashboard: ticks of all schedules that started nothing
 CREATE INDEX ticks_lost ON ticks (nominal) WHERE outcome IN ('missed', 'skipped_overlap', 'dropped', 'start_failed');
 

@@ -278,7 +278,7 @@ CREATE TABLE mainspring_ticks (
 -- a pass of the scheduler: ticks that wait
 CREATE INDEX mainspring_ticks_waiting ON mainspring_ticks (schedule, due) WHERE outcome IN ('pending', 'buffered');
 -- the dashboard: ticks of a schedule that did not fire in time
-CREATE INDEX mainspring_ticks_unhappy ON mainspring_ticks (schedule, nominal) WHERE outcome NOT IN ('fired', 'pending', 'buffered');
+CREATE INDEX mainspring_ticks_not_fired ON mainspring_ticks (schedule, nominal) WHERE outcome NOT IN ('fired', 'pending', 'buffered');
 -- the dashboard: ticks of all schedules that started nothing
 CREATE INDEX mainspring_ticks_lost ON mainspring_ticks (nominal) WHERE outcome IN ('missed', 'skipped_overlap', 'dropped', 'start_failed');
 

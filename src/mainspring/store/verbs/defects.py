@@ -27,7 +27,7 @@ RECENT = 20_000
 """The most ended runs that are checked, latest first."""
 
 
-class Oddity(Struct, frozen=True):
+class Defect(Struct, frozen=True):
     """A finding: what is odd, in which rows, and what to do about it. `wrong` is False if it does no harm."""
 
     what: str
@@ -181,21 +181,21 @@ def awaited(condition: str, run: str) -> Question:
     )
 
 
-def ask(rows: Rows, questions: Sequence[Question], now: int, errors: tuple[type[Exception], ...]) -> Iterator[Oddity]:
+def ask(rows: Rows, questions: Sequence[Question], now: int, errors: tuple[type[Exception], ...]) -> Iterator[Defect]:
     """Run the queries. One that the database cannot answer is a finding as well."""
     for question in questions:
         try:
             found = rows(question.text, now=now, most=MOST + 1)
         except errors as error:
-            yield Oddity(question.what, f"cannot be looked for: {describe(error)}", "see what else is wrong first")
+            yield Defect(question.what, f"cannot be looked for: {describe(error)}", "see what else is wrong first")
             continue
         for row in found[:MOST]:
-            yield Oddity(question.what, question.which.format(*row), question.hint.format(*row), question.wrong)
+            yield Defect(question.what, question.which.format(*row), question.hint.format(*row), question.wrong)
         if len(found) > MOST:
-            yield Oddity(question.what, f"and more like {found[0][0]}", question.hint.format(*found[0]), question.wrong)
+            yield Defect(question.what, f"and more like {found[0][0]}", question.hint.format(*found[0]), question.wrong)
 
 
-def unreadable(rows: Rows, errors: tuple[type[Exception], ...]) -> Iterator[Oddity]:
+def unreadable(rows: Rows, errors: tuple[type[Exception], ...]) -> Iterator[Defect]:
     """Rows of queues and workers that cannot be decoded."""
     for table, key, text, check in (
         ("queues", "name", "SELECT name, limits, retry FROM queues", _check_queue),
@@ -205,7 +205,7 @@ def unreadable(rows: Rows, errors: tuple[type[Exception], ...]) -> Iterator[Oddi
         try:
             found = rows(text)
         except errors as error:
-            yield Oddity("unreadable", f"table {table} cannot be read: {describe(error)}", "mainspring db check")
+            yield Defect("unreadable", f"table {table} cannot be read: {describe(error)}", "mainspring db check")
             continue
         for row in found:
             try:
@@ -216,7 +216,7 @@ def unreadable(rows: Rows, errors: tuple[type[Exception], ...]) -> Iterator[Oddi
                     if table == "queues"
                     else f"DELETE FROM {table} WHERE {key} = '{row[0]}'"
                 )
-                yield Oddity("unreadable", f"table {table}, row {row[0]}: {describe(error)}", hint)
+                yield Defect("unreadable", f"table {table}, row {row[0]}: {describe(error)}", hint)
 
 
 def _check_queue(row: Sequence[Any]) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     from mainspring.store.changes import Changes
-    from mainspring.store.messages import Say
+    from mainspring.store.messages import Outgoing
     from mainspring.store.postgres.libpq import Row, Value
     from mainspring.store.writes import RecordStep, Result
 
@@ -55,12 +55,12 @@ _WRITE = f"""
   written AS (
     INSERT INTO steps ({STEP}) SELECT {values(RECORDED_COLUMNS, "mine")} FROM mine {ON_STEP} RETURNING run, position),
   done AS MATERIALIZED (
-    SELECT n, run, position, due, mood, wake, watch FROM mine WHERE ((run, position) IN (SELECT run, position FROM written)) IS TRUE),
+    SELECT n, run, position, due, run_state, wake, watch FROM mine WHERE ((run, position) IN (SELECT run, position FROM written)) IS TRUE),
   moved AS (
-    UPDATE runs r SET state = d.mood, due = CASE WHEN d.mood = 'waiting'
+    UPDATE runs r SET state = d.run_state, due = CASE WHEN d.run_state = 'waiting'
         THEN least(d.wake, d.due, {next_wake("r", "d.position")}) ELSE d.wake END
     FROM done d
-    WHERE r.id = d.run AND d.mood IS NOT NULL AND r.state IN ('running', 'waiting')
+    WHERE r.id = d.run AND d.run_state IS NOT NULL AND r.state IN ('running', 'waiting')
       AND NOT EXISTS (SELECT 1 FROM runs w WHERE w.id = d.watch AND w.state IN {ENDED}))
   SELECT set_config('{CLEAN}', coalesce(string_agg(n::text, ','), ''), true) FROM clean
   WHERE n IN (SELECT n FROM done) OR (n IN (SELECT n FROM asked)) IS NOT TRUE
@@ -85,7 +85,7 @@ _WAKE = f"""
 """Wakes the runs that wait for these messages. A claim skips ready runs while they are locked, so workers are notified to claim again."""
 
 
-class Talk:
+class BulkMessages:
     """Writes of one batch that send or receive messages. Those that were applied are added to the `answers`, by `id(op)`."""
 
     def __init__(
@@ -101,44 +101,46 @@ class Talk:
         self._now = now
         self._changes = changes
         self._answers = answers
-        self._says: list[Say] = [say for op in self._ops for say in op.says]
-        self._sayers = [number for number, op in enumerate(self._ops) for _ in op.says]
-        self._aloud = any(awaited_by(say)[1] in {"event", "stream", "answer"} for say in self._says)
+        self._outgoing: list[Outgoing] = [each for op in self._ops for each in op.outgoing]
+        self._senders = [number for number, op in enumerate(self._ops) for _ in op.outgoing]
+        self._notifies_all = any(awaited_by(each)[1] in {"event", "stream", "answer"} for each in self._outgoing)
         self._endings: dict[str | None, Row] = {}
 
     @property
     def payload(self) -> str:
         """The notification that other processes get in any case."""
-        return "v" if self._aloud else ""
+        return "v" if self._notifies_all else ""
 
     def parts(self) -> Iterator[Part]:
         """The statements, in their order."""
         if not self._ops:
             return
-        speaks = [(number, op) for number, op in enumerate(self._ops) if isinstance(op, RecordAndSend)]
+        records = [(number, op) for number, op in enumerate(self._ops) if isinstance(op, RecordAndSend)]
         asked = to_json([_concerned(number, op) for number, op in enumerate(self._ops)])
-        watched = array({op.watch for _, op in speaks if op.watch is not None})
+        watched = array({op.watch for _, op in records if op.watch is not None})
         yield _HOLD, {"ops": asked, "watched": watched}, self._held
-        if speaks:
-            yield _WRITE, {"ops": to_json([write_row(number, op) for number, op in speaks])}, self._stand
+        if records:
+            yield _WRITE, {"ops": to_json([write_row(number, op) for number, op in records])}, self._stand
         takes = [
             {"op": number, "run": op.step.run, "number": op.takes, "position": op.step.position}
-            for number, op in speaks
+            for number, op in records
             if op.takes is not None
         ]
         if takes:
             yield messages.TAKES_OF_BATCH, {"takes": to_json(takes), "now": self._now}, _ignore
-        for statement, parameters in messages.statements(self._says, self._sayers):
+        for statement, parameters in messages.statements(self._outgoing, self._senders):
             yield statement, parameters, _ignore
-        if self._says:
-            published = {(number, *awaited_by(say)) for number, say in zip(self._sayers, self._says, strict=True)}
+        if self._outgoing:
+            published = {
+                (number, *awaited_by(each)) for number, each in zip(self._senders, self._outgoing, strict=True)
+            }
             listed = [{"op": op, "run": run, "kind": kind, "name": name} for op, run, kind, name in sorted(published)]
             wake: dict[str, Value] = {
                 "published": to_json(listed),
                 # A worker of this store is notified in memory, with the messages, before a notification could arrive.
                 "notified": array(self._here),
                 "now": self._now,
-                "aloud": "true" if self._aloud else "false",
+                "aloud": "true" if self._notifies_all else "false",
             }
             yield _WAKE, wake, self._woken
 
@@ -168,7 +170,7 @@ class Talk:
         woken(self._changes, tokens)
         for op in self._ops:
             if id(op) in self._answers:
-                self._changes.published |= {awaited_by(say) for say in op.says}
+                self._changes.published |= {awaited_by(each) for each in op.outgoing}
 
 
 def _ignore(_: list[Row]) -> None:
@@ -178,9 +180,9 @@ def _ignore(_: list[Row]) -> None:
 def _concerned(number: int, op: RecordAndSend | Send) -> dict[str, Any]:
     """The runs that a write needs, and its fence."""
     if isinstance(op, Send):
-        needs = {op.run, *(say.run for say in op.says)}
+        needs = {op.run, *(each.run for each in op.outgoing)}
         return {"n": number, "run": op.run, "owner": op.owner, "epoch": op.epoch, "needs": sorted(needs)}
-    needs = {op.step.run, *messages.destinations(op.says), *([] if op.watch is None else [op.watch])}
+    needs = {op.step.run, *messages.destinations(op.outgoing), *([] if op.watch is None else [op.watch])}
     return {"n": number, "run": op.step.run, "owner": op.owner, "epoch": op.step.epoch, "needs": sorted(needs)}
 
 
@@ -188,7 +190,7 @@ def write_row(number: int, op: RecordStep) -> dict[str, Any]:
     row = dict(zip(RECORDED_COLUMNS, step_values(op.step), strict=True))
     row["n"] = number
     row["owner"] = op.owner
-    row["mood"] = op.mood
+    row["run_state"] = op.run_state
     row["wake"] = op.due
     row["watch"] = watched_by(op)
     return row
