@@ -29,7 +29,7 @@ DAY = 86_400.0
 
 
 class Machine:
-    """The machine's civil clock, which can be set."""
+    """The machine's wall clock, which can be set."""
 
     def __init__(self) -> None:
         self.ahead = 0.0

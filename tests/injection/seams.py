@@ -51,7 +51,7 @@ def expecting_thread(name: str) -> bool:
 
 # -- time --------------------------------------------------------------------------------------------------------------
 class Clock:
-    """Civil and monotonic time are the same virtual time."""
+    """Wall-clock and monotonic time are the same virtual time."""
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns

@@ -12,7 +12,7 @@ _LIBRARIES = "/usr/lib/*/faketime/libfaketimeMT.so.1"
 
 
 class Clock:
-    """The civil clock of one machine, that is of all workers that are given its environment. Monotonic time stays as it is."""
+    """The wall clock of one machine, that is of all workers that are given its environment. Monotonic time stays as it is."""
 
     def __init__(self, file: Path, library: str) -> None:
         self._file = file

@@ -160,7 +160,7 @@ class Runtime:
         return await self.in_thread(functools.partial(self.connection, beside=beside))
 
     async def in_thread(self, work: Callable[..., R], *args: Any) -> R:
-        """Do blocking work on a thread. Civil time does not pass until the work is done."""
+        """Do blocking work on a thread. Wall-clock time does not pass until the work is done."""
         self.clock.busy()
         try:
             return await asyncio.to_thread(work, *args)

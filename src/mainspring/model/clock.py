@@ -1,11 +1,11 @@
-"""The civil and the monotonic clock.
+"""The wall clock and the monotonic clock.
 
-Civil time decides when something is due, in integer microseconds since 1970 UTC. Monotonic time measures durations: leases, polls and
-internal back-off. They are separate because civil time may jump, and because a test advances civil time by years while leases must
+Wall-clock time decides when something is due, in integer microseconds since 1970 UTC. Monotonic time measures durations: leases, polls and
+internal back-off. They are separate because wall-clock time may jump, and because a test advances wall-clock time by years while leases must
 continue in real time.
 
 Where the database has a clock, all processes follow it. A process measures the offset regularly and extrapolates with
-the machine's steady clock, so setting the machine's civil clock changes nothing. Without a database clock, civil time
+the machine's steady clock, so setting the machine's wall clock changes nothing. Without a database clock, wall-clock time
 is the machine's, and jumps with it.
 """
 
@@ -28,9 +28,9 @@ _LONGEST_SLEEP = 30.0
 _TRUSTED = 90 * SECOND
 """How long a measurement of the offset is trusted: three times the interval between measurements."""
 _STEP = SECOND // 4
-"""The difference between civil and steady time above which one of the two clocks must have been set."""
+"""The difference between wall-clock and steady time above which one of the two clocks must have been set."""
 _SAME = SECOND // 200
-"""The difference below which a new measurement is ignored, so that civil time does not go backwards for noise."""
+"""The difference below which a new measurement is ignored, so that wall-clock time does not go backwards for noise."""
 _MOST_DOUBTS = 20
 _DOUBT_PAUSE = 0.1
 _STEADY = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
@@ -38,7 +38,7 @@ _STEADY = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None)
 
 
 def machine_time() -> int:
-    """Return the machine's civil time, which an administrator may set."""
+    """Return the machine's wall-clock time, which an administrator may set."""
     return time.time_ns() // 1_000
 
 
@@ -52,17 +52,17 @@ def _nothing() -> None:
 
 
 class Alarm(Protocol):
-    """A callback at a civil time that can be cancelled."""
+    """A callback at a wall-clock time that can be cancelled."""
 
     def cancel(self) -> None:
         """Cancel the callback. No effect after it was called."""
 
 
 class Clock(Protocol):
-    """Civil and monotonic time, and alarms at civil times."""
+    """Wall-clock and monotonic time, and alarms at wall-clock times."""
 
     def now(self) -> int:
-        """Return civil time in microseconds UTC."""
+        """Return wall-clock time in microseconds UTC."""
         ...
 
     def monotonic(self) -> float:
@@ -72,7 +72,7 @@ class Clock(Protocol):
     def call_at(
         self, when: int, loop: asyncio.AbstractEventLoop, ring: Callable[[], None], *, background: bool = False
     ) -> Alarm:
-        """Call `ring` on `loop` when civil time reaches `when`. Must be called on the thread of the loop.
+        """Call `ring` on `loop` when wall-clock time reaches `when`. Must be called on the thread of the loop.
 
         With `background` no caller waits for the alarm: a virtual clock does not advance for that alarm alone.
         """
@@ -87,7 +87,7 @@ class Clock(Protocol):
         """Measure the time again. May block, and raises the database's errors."""
 
     def busy(self) -> None:
-        """Begin work that civil time must not overtake. Only a virtual clock uses this."""
+        """Begin work that wall-clock time must not overtake. Only a virtual clock uses this."""
 
     def idle(self) -> None:
         """End the work that `busy` began."""
@@ -97,15 +97,15 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clocks. After `follow`, civil time is the database's."""
+    """The machine's clocks. After `follow`, wall-clock time is the database's."""
 
     def __init__(self) -> None:
         self._measure: Callable[[], int] | None = None
         self._measuring = threading.Lock()
         self._ahead = 0
-        """Microseconds that the database's civil time is ahead of the steady clock."""
+        """Microseconds that the database's wall-clock time is ahead of the steady clock."""
         self._skew = 0
-        """Microseconds that the machine's civil time was ahead of the steady clock at the last measurement."""
+        """Microseconds that the machine's wall-clock time was ahead of the steady clock at the last measurement."""
         self._measured = 0
         self.on_doubt: Callable[[], None] = _nothing
         """Called while the time should be measured again, on any thread and often."""
@@ -119,7 +119,7 @@ class SystemClock:
         return steady + self._ahead
 
     def follow(self, measure: Callable[[], int]) -> None:
-        """Follow another clock. `measure` returns how far that clock is ahead of the machine's civil time, and may block."""
+        """Follow another clock. `measure` returns how far that clock is ahead of the machine's wall-clock time, and may block."""
         self._measure = measure
         self.confirm()
 
@@ -136,7 +136,7 @@ class SystemClock:
     def doubtful(self) -> bool:
         """Whether the time must be confirmed before acting on it.
 
-        True after the machine's civil clock was set (a suspend of the machine also sets it), and when the last measurement is too old.
+        True after the machine's wall clock was set (a suspend of the machine also sets it), and when the last measurement is too old.
         """
         return self._measure is not None and self._doubtful(steady_time())
 
@@ -179,7 +179,7 @@ class SystemClock:
 
 
 class _SystemAlarm:
-    """An alarm that checks the clock again regularly, because civil time can be set and machines can be suspended.
+    """An alarm that checks the clock again regularly, because wall-clock time can be set and machines can be suspended.
 
     While the clock is doubtful, the alarm waits for a confirmation, up to a limit.
     """

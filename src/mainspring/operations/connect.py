@@ -52,7 +52,7 @@ class Operations:
         self._store = store
         self._ids = ids
         self.clock = clock
-        """Civil time of the database."""
+        """Wall-clock time of the database."""
         self.offset = offset
         """Microseconds that the database's clock is ahead of this machine's."""
         self.runs = Runs(store, clock)

@@ -1,4 +1,4 @@
-"""The base class of loops: work once, then wait for a kick, a civil time or the safety poll."""
+"""The base class of loops: work once, then wait for a kick, a wall-clock time or the safety poll."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Service(ABC):
 
     @abstractmethod
     async def run_once(self, now: int) -> int | None:
-        """Do one round of work. Return the civil time of the next work, if it is known."""
+        """Do one round of work. Return the wall-clock time of the next work, if it is known."""
 
     def kick(self) -> None:
         """Start a round now, or another one after the present round. Must be called on the loop's thread."""

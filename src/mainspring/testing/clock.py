@@ -1,4 +1,4 @@
-"""A clock whose civil time advances only when the test requests it, or when a caller waits and the app is idle.
+"""A clock whose wall-clock time advances only when the test requests it, or when a caller waits and the app is idle.
 
 Monotonic time stays real: leases and polls concern processes, not the calendar.
 """
@@ -48,9 +48,9 @@ class _VirtualAlarm:
 
 
 class VirtualClock:
-    """Civil time for tests. Give it to an app as `clock=`, or let `testing.world` do so.
+    """Wall-clock time for tests. Give it to an app as `clock=`, or let `testing.world` do so.
 
-    Civil time stands still while the app is working (a step, a commit). When a caller waits for a result and the app is idle, time jumps
+    Wall-clock time stands still while the app is working (a step, a commit). When a caller waits for a result and the app is idle, time jumps
     to the next due time. Raises `InvalidInput` for a time without a zone.
     """
 
@@ -124,15 +124,15 @@ class VirtualClock:
     # -- called by the test --------------------------------------------------------------------------------------------
     @property
     def time(self) -> datetime:
-        """Civil time, as an aware datetime in UTC."""
+        """Wall-clock time, as an aware datetime in UTC."""
         return to_datetime(self._now).astimezone(UTC)
 
     async def advance(self, by: timedelta | float | str) -> None:
-        """Advance civil time by a duration, and finish everything that becomes due on the way."""
+        """Advance wall-clock time by a duration, and finish everything that becomes due on the way."""
         await self.advance_to(self._now + round(parse_duration(by).total_seconds() * SECOND))
 
     async def advance_to(self, when: datetime | int) -> None:
-        """Advance civil time to a moment, and finish everything that becomes due on the way.
+        """Advance wall-clock time to a moment, and finish everything that becomes due on the way.
 
         Raises `InvalidInput` if the moment has passed or the clock is not running, and `Endless` if the test would never end.
         """

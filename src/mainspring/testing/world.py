@@ -79,15 +79,15 @@ class World:
 
     @property
     def now(self) -> datetime:
-        """Civil time of the virtual clock."""
+        """Wall-clock time of the virtual clock."""
         return self.clock.time
 
     async def advance(self, by: timedelta | float | str) -> None:
-        """Advance civil time by a duration such as `"2h"`. Everything that becomes due on the way is done when this returns."""
+        """Advance wall-clock time by a duration such as `"2h"`. Everything that becomes due on the way is done when this returns."""
         await self.clock.advance(by)
 
     async def advance_to(self, when: datetime) -> None:
-        """Advance civil time to a moment. Everything that becomes due on the way is done when this returns."""
+        """Advance wall-clock time to a moment. Everything that becomes due on the way is done when this returns."""
         await self.clock.advance_to(when)
 
     async def drain(self) -> None:

@@ -300,7 +300,7 @@ class InTransaction:
         return [Sealer(payloads).op(op) for op in ops]
 
     async def _beside(self, work: Callable[..., R], *args: Any) -> R:
-        """Do blocking work on a thread. Civil time does not pass until the work is done."""
+        """Do blocking work on a thread. Wall-clock time does not pass until the work is done."""
         self.runtime.clock.busy()
         try:
             return await on_thread(work, *args)

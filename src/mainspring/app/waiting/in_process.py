@@ -191,7 +191,7 @@ class EndingLookups:
         return await answer
 
     async def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Look up all runs requested in the last turn of the loop. Civil time does not pass until it is done."""
+        """Look up all runs requested in the last turn of the loop. Wall-clock time does not pass until it is done."""
         askers = self._gathering.pop(loop)
         try:
             found = await self._ask({run_id for run_id, _ in askers})

@@ -48,7 +48,7 @@ async def _give_up(tasks: Sequence[asyncio.Future[Any]]) -> None:
 class _Together:
     """Several concurrent waits of one caller.
 
-    A `def` run keeps civil time from passing (`clock`) while it executes, and lets time pass in a wait. With several waits at
+    A `def` run keeps wall-clock time from passing (`clock`) while it executes, and lets time pass in a wait. With several waits at
     once, each of them must let it pass.
     """
 

@@ -168,7 +168,7 @@ def _note_attempts(error: BaseException, record: Step) -> None:
 
 # -- waits -------------------------------------------------------------------------------------------------------------
 def sleep(ex: Execution, position: str, until: int) -> Flow:
-    """Wait until a civil time. The time is recorded first, so restarts neither shorten nor lengthen it."""
+    """Wait until a wall-clock time. The time is recorded first, so restarts neither shorten nor lengthen it."""
     recorded = ex.recall(position, "sleep", "sleep")
     if recorded is not None and recorded.completed is not None:
         return (yield from replayed(ex, recorded, None))

@@ -1,4 +1,4 @@
-"""One heap of timers in civil time, and one alarm for the first of them."""
+"""One heap of timers in wall-clock time, and one alarm for the first of them."""
 
 from __future__ import annotations
 

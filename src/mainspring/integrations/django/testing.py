@@ -46,15 +46,15 @@ class BlockingWorld:
 
     @property
     def now(self) -> datetime:
-        """Return civil time in this world."""
+        """Return wall-clock time in this world."""
         return self._inner.now
 
     def advance(self, by: timedelta | float | str) -> None:
-        """Let a length of civil time pass. When this returns, everything that became due has happened."""
+        """Let a length of wall-clock time pass. When this returns, everything that became due has happened."""
         self._move(self._inner.advance(by))
 
     def advance_to(self, when: datetime) -> None:
-        """Let civil time pass until a moment."""
+        """Let wall-clock time pass until a moment."""
         self._move(self._inner.advance_to(when))
 
     def drain(self) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mainspring.recurrence.english.describe import listed
 from mainspring.recurrence.instants import ceil_second, floor_second
-from mainspring.recurrence.search.days import ALL_MONTHS, DAY, FIRST_SECOND, bits, civil
+from mainspring.recurrence.search.days import ALL_MONTHS, DAY, FIRST_SECOND, bits, year_month_day
 from mainspring.recurrence.search.patterns import ALL_HOURS
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _transitions(spec: Spec, after: datetime | None) -> Iterator[Advice]:
 
 
 def _transition_words(spec: Spec, code: str, local: int) -> str:
-    year, month, date = civil(local // DAY)
+    year, month, date = year_month_day(local // DAY)
     clock = f"{local % DAY // 3_600:02}:{local % 3_600 // 60:02}"
     example = f"{spec.timezone}, for example on {year}-{month:02}-{date:02}"
     if code == "gap":

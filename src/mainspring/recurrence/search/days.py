@@ -60,7 +60,7 @@ def weekday(day: int) -> int:
     return (day + 4) % 7
 
 
-def civil(day: int) -> tuple[int, int, int]:
+def year_month_day(day: int) -> tuple[int, int, int]:
     """Return year, month and date of a day between 2000 and 2100."""
     index = YEAR_OF[day - FIRST_DAY]
     year, rest = FIRST_YEAR + index, day - YEAR_START[index]
@@ -72,7 +72,7 @@ def civil(day: int) -> tuple[int, int, int]:
 
 
 def day_number(year: int, month: int, date: int) -> int:
-    """Return the day of a year, month and date. The inverse of `civil`."""
+    """Return the day of a year, month and date. The inverse of `year_month_day`."""
     return YEAR_START[year - FIRST_YEAR] + sum(days_in_month(year, m) for m in range(1, month)) + date - 1
 
 

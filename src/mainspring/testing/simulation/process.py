@@ -46,7 +46,7 @@ _EPOCH = 1_767_225_600 * SECOND  # 2026-01-01
 
 
 class SimulatedClock:
-    """The civil and the monotonic clock of a process. Civil time is that of the stage, plus an offset."""
+    """The wall clock and the monotonic clock of a process. Wall-clock time is that of the stage, plus an offset."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -342,5 +342,5 @@ class Process:
         self.stop.set()
 
     def set_clock(self, by: int) -> None:
-        """Set the civil clock, by microseconds."""
+        """Set the wall clock, by microseconds."""
         self.clock.offset += by

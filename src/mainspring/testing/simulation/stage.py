@@ -30,7 +30,7 @@ class Actor(Protocol):
         ...
 
     def set_clock(self, by: int) -> None:
-        """Set the civil clock, by microseconds."""
+        """Set the wall clock, by microseconds."""
         ...
 
 
@@ -47,7 +47,7 @@ class Faults:
     freeze: float = 0.006
     """A process stops for longer than its lease, then continues."""
     clock_jump: float = 0.004
-    """The civil clock of a process is set, by up to an hour, forwards or backwards."""
+    """The wall clock of a process is set, by up to an hour, forwards or backwards."""
     lost_signal: float = 0.1
     """A notification does not arrive."""
     stop: float = 0.004
