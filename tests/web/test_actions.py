@@ -355,3 +355,19 @@ async def test_all_of_a_policy_can_be_changed(shop: Shop) -> None:
         assert (found["overlap"], found["maxRunning"], found["limit"], found["coalesce"]) == ("buffer_all", 2, 7, True)
         wrong = await asking.post("/api/schedules/update", json={"id": "nightly", "policy": '["x"]'})
         assert (wrong.status_code, "JSON object" in wrong.text) == (400, True)
+
+
+async def test_a_notice_is_for_the_page_that_comes_next_not_for_the_script_of_another(one_shop: Shop) -> None:
+    async with one_shop.asking() as asking:
+        await form(asking, "/runs/cancel", ids="order-4")
+        for header in ("mainspring-refresh", "hx-request"):
+            refreshed = await asking.get("/runs", headers={header: "1"})
+            assert "order-4 is cancelled" not in refreshed.text
+        assert "order-4 is cancelled" in (await asking.get("/runs")).text
+        assert "order-4 is cancelled" not in (await asking.get("/runs")).text
+
+
+async def test_the_record_of_a_start_leads_to_its_run(one_shop: Shop) -> None:
+    async with one_shop.asking() as asking:
+        made = (await asking.post("/api/runs/start", json={"workflow": "report"})).json()["run"]
+        assert f'<a href="/runs/{made}">{made}</a>' in (await asking.get("/audit")).text

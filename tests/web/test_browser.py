@@ -261,7 +261,7 @@ def test_an_open_page_keeps_itself_fresh(page: Any, site: Site) -> None:
 
 @on("sqlite")
 def test_somebody_who_writes_is_not_disturbed(page: Any, site: Site) -> None:
-    run = site.some_run(workflow="fulfil", state="waiting")
+    run = site.waiting_for_approval()  # others wait for a second or two only, and cannot be cancelled after that
     page.goto(f"/runs/{run}")
     page.wait_for_selector("#live:not([hidden])")
     page.click("#action-cancel > summary")

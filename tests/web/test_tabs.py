@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import socket
 from typing import TYPE_CHECKING, Any, cast
@@ -15,7 +16,7 @@ from mainspring.web import live
 from mainspring.web.site import make_dashboard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncGenerator, Callable
 
     from starlette.types import Receive, Scope, Send
 
@@ -128,3 +129,72 @@ async def test_a_browser_without_shared_workers_has_a_stream_for_a_visible_page(
             await tab.evaluate(HIDE + TELL)
             await pages.until(lambda streams: not streams)
             await browser.close()
+
+
+@contextlib.asynccontextmanager
+async def two_tabs(shop: Shop, path: str) -> AsyncGenerator[tuple[Any, Any]]:
+    """Two tabs of one browser that show the same page, and share its stream."""
+    playwright: Any = pytest.importorskip("playwright.async_api")
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        pages = cast("Any", make_dashboard(shop.app))
+        async with serving(pages, listening), playwright.async_playwright() as running:
+            browser = await running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+            context = await browser.new_context()
+            context.set_default_timeout(SECONDS)
+            tabs = [await context.new_page() for _ in range(2)]
+            for tab in tabs:
+                await tab.goto(f"http://localhost:{listening.getsockname()[1]}{path}")
+                await tab.wait_for_selector("#live:not([hidden])")
+            yield tabs[0], tabs[1]
+            await browser.close()
+
+
+@pytest.fixture
+def one_long_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream that does not end: a browser that connects again is told everything, and hides what was lost before."""
+    monkeypatch.setattr(live, "COST", 0)
+    monkeypatch.setattr(live, "LIFE", 3600.0)
+
+
+@pytest.mark.usefixtures("one_long_stream")
+async def test_a_tab_that_comes_back_to_a_page_that_another_shows_has_missed_nothing(one_shop: Shop) -> None:
+    async with two_tabs(one_shop, "/runs") as (tab, other):
+        await tab.evaluate(HIDE + TELL)
+        await one_shop.report.options(id="news")("x")
+        await other.wait_for_selector("text=1 new")
+        await tab.evaluate("delete document.hidden;" + TELL)
+        await tab.wait_for_selector("text=1 new")
+
+
+@pytest.mark.usefixtures("one_long_stream")
+async def test_a_change_while_the_page_is_fetched_is_not_lost(one_shop: Shop) -> None:
+    async with two_tabs(one_shop, "/runs/order-4") as (tab, other):
+        fetched, go_on = asyncio.Event(), asyncio.Event()
+
+        async def hold(route: Any) -> None:
+            answer = await route.fetch()
+            fetched.set()
+            await go_on.wait()
+            await route.fulfill(response=answer)
+
+        await tab.route("**/runs/order-4", hold)
+        await one_shop.app.runs.set_attributes("order-4", {"seen": "at first"})
+        await fetched.wait()
+        await one_shop.app.runs.set_attributes("order-4", {"seen": "after that"})
+        await other.wait_for_selector("text=after that")
+        go_on.set()
+        await tab.wait_for_selector("text=after that")
+
+
+@pytest.mark.usefixtures("one_long_stream")
+async def test_a_button_that_is_pressed_is_not_replaced(one_shop: Shop) -> None:
+    async with two_tabs(one_shop, "/runs/order-4") as (tab, other):
+        await tab.hover("#action-cancel > summary")
+        await tab.mouse.down()
+        await one_shop.app.runs.set_attributes("order-4", {"seen": "by both"})
+        await other.wait_for_selector("text=by both")
+        await tab.evaluate("fetch(location.href).then(answer => answer.text())")  # as long as a refresh takes
+        await tab.mouse.up()
+        await tab.wait_for_selector("#action-cancel[open]")
+        await tab.keyboard.press("Escape")
+        await tab.wait_for_selector("text=by both")

@@ -236,7 +236,7 @@ def _missing_queues(operations: Operations) -> Iterator[Finding]:
     for queue in operations.queues.list():
         waiting = queue.ready + queue.scheduled
         if not queue.exists and waiting:
-            found = f"{queue.name} does not exist, and {waiting:,} run{'' if waiting == 1 else 's'} wait in it"
+            found = f"{queue.name} does not exist, and {waiting:,} run{' waits' if waiting == 1 else 's wait'} in it"
             yield Finding("queue", WRONG, found, f"mainspring queues set {shlex.quote(queue.name)}, or app.queue(…)")
 
 

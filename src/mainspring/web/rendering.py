@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from mainspring.operations.overview import Bar
 
 NOTICE = "mainspring_notice"
+_BY_SCRIPTS = ("hx-request", "mainspring-refresh")
+"""Headers of requests by the scripts of a page that is open. A notice is for the page that a person comes to next, in one tab."""
 _PAGES_BESIDE = frozenset({"/runs/count", "/runs/timeline", "/schedules/preview", "/schedules/backfill-preview"})
 """Paths of pages that could also be those of a run or schedule."""
 _PAGING = frozenset({"after", "limit"})
@@ -77,7 +79,8 @@ class Renderer:
         now = to_datetime(self._clock.now())
         user = request.scope.get(USER)
         csrf = request.cookies.get(CSRF) or new_secret()
-        notice = read_notice(request.cookies.get(NOTICE))
+        scripted = any(name in request.headers for name in _BY_SCRIPTS)
+        notice = None if scripted else read_notice(request.cookies.get(NOTICE))
 
         def url(path: str, **query: Any) -> str:
             pairs = [(name, each) for name, value in query.items() for each in _listed(value)]
@@ -139,7 +142,7 @@ class Renderer:
         )
         if CSRF not in request.cookies:
             _set(response, request, CSRF, csrf, None)
-        if NOTICE in request.cookies:
+        if NOTICE in request.cookies and not scripted:
             response.delete_cookie(NOTICE, path=base or "/")
         return response
 

@@ -2,6 +2,7 @@
 /* One stream for all visible pages of a browser, which allows six connections per site only. Pages say which address they show while
    they are visible, and receive what has changed there. */
 const pages = new Map();
+const latest = new Map(); /* what the stream said last of each address, for a page that comes to one that is being watched */
 const PATIENCE = 45000; /* a page that has crashed does not say that it is gone; the others say every 15 s that they are there */
 let source = null, asked = "", base = "", soon = null;
 
@@ -15,13 +16,17 @@ function open() {
   const address = wanted.length ? `${base}/live?${wanted.map(page => `page=${encodeURIComponent(page)}`).join("&")}` : "";
   if (address === asked && (!address || source.readyState !== EventSource.CLOSED)) return;
   asked = address;
+  latest.clear();
   if (source) source.close();
   source = address ? new EventSource(address) : null;
   if (!source) return;
   for (const kind of ["fresh", "changed", "trouble"]) {
-    source.addEventListener(kind, event => { const { page, is } = JSON.parse(event.data); tell(page, { kind, is }); });
+    source.addEventListener(kind, event => {
+      const { page, is } = JSON.parse(event.data);
+      latest.set(page, { kind, is }); tell(page, { kind, is });
+    });
   }
-  source.addEventListener("error", () => tell(null, { kind: "error" }));
+  source.addEventListener("error", () => { latest.clear(); tell(null, { kind: "error" }); });
 }
 self.onconnect = event => {
   const port = event.ports[0];
@@ -30,6 +35,7 @@ self.onconnect = event => {
     if (message.data.page === null) pages.delete(port);
     else { base = message.data.base; pages.set(port, { page: message.data.page, at: Date.now() }); }
     if (known && message.data.page === known.page && source && source.readyState !== EventSource.CLOSED) return;
+    if (latest.has(message.data.page)) port.postMessage(latest.get(message.data.page));
     if (soon === null) soon = setTimeout(open, 30); /* one page goes, another comes: that is one change */
   };
 };

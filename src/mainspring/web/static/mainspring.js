@@ -21,8 +21,14 @@
     }
   }
 
-  /* A user who is typing is not disturbed: the page waits until the form is closed. */
+  /* A user who is typing is not disturbed: the page waits until the form is closed. A click whose button has been replaced between
+     press and release is no click, so the page waits for the release, too. */
+  let pressed = false;
+  document.addEventListener("pointerdown", event => { pressed = event.button === 0; }, true);
+  for (const kind of ["pointerup", "pointercancel"]) document.addEventListener(kind, () => setTimeout(() => { pressed = false; }), true);
+  window.addEventListener("blur", () => { pressed = false; });
   function busy() {
+    if (pressed) return true;
     if (document.querySelector("details.action[open], #bulk input:checked, [data-progress]:not([hidden])")) return true;
     if (!getSelection().isCollapsed) return true;
     const focus = document.activeElement;
@@ -50,11 +56,10 @@
 
   let stale = false, fetching = false;
   async function refresh() {
-    if (fetching) return;
-    if (busy() || document.hidden) { stale = true; return; }
+    if (fetching || busy() || document.hidden) { stale = true; return; } /* the answer under way may be older than this change */
     fetching = true; stale = false;
     try {
-      const answer = await fetch(location.href, { headers: { "Accept": "text/html" }, credentials: "same-origin" });
+      const answer = await fetch(location.href, { headers: { "Accept": "text/html", "Mainspring-Refresh": "1" }, credentials: "same-origin" });
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       const fresh = page.getElementById("main"), old = document.getElementById("main");
       if (!fresh || busy()) { stale = true; return; }
