@@ -2,7 +2,7 @@
 /* One stream for all visible pages of a browser, which allows six connections per site only. Pages say which address they show while
    they are visible, and receive what has changed there. */
 const pages = new Map();
-const latest = new Map(); /* what the stream said last of each address, for a page that comes to one that is being watched */
+const latest = new Map(); /* the latest event of each address, for a page that comes to one that is being watched */
 const PATIENCE = 45000; /* a page that has crashed does not say that it is gone; the others say every 15 s that they are there */
 let source = null, asked = "", base = "", soon = null;
 
