@@ -515,7 +515,7 @@ def patched() -> Generator[None]:
         (pools, "_global_shutdown_lock", Lock()),
     ]
     renamed = {_RealSimpleQueue: SimpleQueue, _real_lock: Lock, _RealThread: Thread, _RealSelector: Selector}
-    for name, module in list(sys.modules.items()):
+    for name, module in sys.modules.copy().items():  # a thread may import meanwhile; copying takes no step of Python
         if name.startswith("mainspring."):
             places += [
                 (module, each, renamed[value])

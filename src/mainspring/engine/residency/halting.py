@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mainspring.engine")
 
+_UNREACHED_CHECKS = 300
+"""How often the replay of a stopped run is given time to reach what it had begun: five minutes, at one check a second."""
+
 
 class Halting:
     """Halts the runs of one engine, cancels code that does not unwind, and starts the compensations of stopped runs."""
@@ -155,16 +158,23 @@ class Halting:
         with suppress(StoreError):  # the connection is closed: when this worker leaves, the run is freed to be undone
             await engine.committer.commit(Compensate(engine.worker_id, ex.id, ex.epoch, undo_reason=reason or ""))
 
-    def press_on_later(self, ex: Execution) -> None:
+    def press_on_later(self, ex: Execution, unreached: int = 0) -> None:
         """Check later that the replay of a stopped run reaches its end."""
-        self._engine.loop.call_later(self._engine.patience, self._press_on, ex)
+        self._engine.loop.call_later(self._engine.patience, self._press_on, ex, unreached)
 
-    def _press_on(self, ex: Execution) -> None:
-        """Cancel the tasks of a stopped run whose replay awaits something other than an operation."""
+    def _press_on(self, ex: Execution, unreached: int) -> None:
+        """Cancel the tasks of a stopped run whose replay awaits something other than an operation.
+
+        Not while the record has more than the replay has reached: the code may be in a scope that the run had left. The code may
+        never reach an operation that it had only begun, so that is checked for a number of times.
+        """
         if not ex.in_code or ex.unwound or ex.root is None:
             return
         if ex.delivery.replaying or ex.will_leave_scope or ex.acting or not ex.function.on_loop:
-            self.press_on_later(ex)
+            self.press_on_later(ex, unreached)
+            return
+        if ex.unreached and unreached < _UNREACHED_CHECKS:
+            self.press_on_later(ex, unreached + 1)
             return
         ex.unwound = True
         _cancel(ex)
