@@ -44,7 +44,6 @@ READ_BY: dict[str, Sql] = {
     "deadline": runs.FIND_OVERDUE,
     "parent": runs.LIST_CHILDREN,
     "begun": page(stranded=True),
-    "end_unprocessed": schedules.UNPROCESSED_ENDS,
     "end_unhandled": unnotified._TAKE,
     "failed": page(states=("failed",)),
     "of_schedule": page(schedule=("s",)),
@@ -56,6 +55,7 @@ READ_BY: dict[str, Sql] = {
 """The name of each index, and a statement that is read by it."""
 CASES = [
     *READ_BY.items(),
+    ("of_schedule", schedules.UNPROCESSED_ENDS),
     ("end_unhandled", unnotified._ANY),
     ("end_unhandled", unnotified.UNREPORTED_TOTALS),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from mainspring.model.states import State
@@ -10,7 +11,7 @@ from mainspring.store.sql.records import RUN_COLUMNS
 from mainspring.store.sql.retention import ENDED_NAMES, ended_runs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from mainspring.model.runs import RunFilter
 
@@ -79,12 +80,13 @@ class Filters:
                 f"SELECT uid FROM (SELECT uid FROM runs WHERE {place}) x" for place in _places(wanted)
             )
             where += f" AND uid IN ({found})"
-        if set(wanted.states) == {"failed", "cancelled"}:
-            found = " UNION ALL ".join(
-                f"SELECT uid FROM (SELECT uid FROM runs {where} AND state = '{state}' ORDER BY uid DESC LIMIT :limit) x"
-                for state in ("failed", "cancelled")
-            )  # the index has each state by itself
-            where = f"WHERE uid IN ({found})"
+        if wanted.schedule:
+            parts = product(range(len(wanted.schedule)), ("true", "false"))
+            where = _first(
+                where, (f"schedule = :schedule{number} AND end_unprocessed = {value}" for number, value in parts)
+            )
+        elif set(wanted.states) == {"failed", "cancelled"}:
+            where = _first(where, ("state = 'failed'", "state = 'cancelled'"))
         listed = ", ".join(self._message if column == "message" else column for column in columns)
         return f"SELECT {listed} FROM runs {where} ORDER BY uid DESC LIMIT :limit", values
 
@@ -137,6 +139,14 @@ def _places(wanted: RunFilter) -> list[str]:
     if wanted.few_by == "completed":
         return _completed(wanted.completed, {})
     return [_begins("id", number) for number in range(len(wanted.id_prefix))]
+
+
+def _first(where: str, parts: Iterable[str]) -> str:
+    """The condition for a page of runs whose index is not in the order of pages as a whole, but in each of these parts."""
+    found = " UNION ALL ".join(
+        f"SELECT uid FROM (SELECT uid FROM runs {where} AND {part} ORDER BY uid DESC LIMIT :limit) x" for part in parts
+    )
+    return f"WHERE uid IN ({found})"
 
 
 def completed_in(span: tuple[int | None, int | None]) -> tuple[str, dict[str, Any]]:

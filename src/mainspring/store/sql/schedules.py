@@ -68,7 +68,7 @@ def _by_index(text: str) -> PerDatabase:
     """
     hinted = text.replace(
         "FROM runs WHERE end_unprocessed AND schedule",
-        "FROM runs INDEXED BY runs_end_unprocessed WHERE end_unprocessed AND schedule",
+        "FROM runs INDEXED BY runs_of_schedule WHERE end_unprocessed AND schedule",
     )
     hinted = re.sub(r"FROM runs\s+WHERE completed", "FROM runs INDEXED BY runs_end_unhandled WHERE completed", hinted)
     hinted = hinted.replace("FROM ticks WHERE outcome IN", "FROM ticks INDEXED BY ticks_waiting WHERE outcome IN")

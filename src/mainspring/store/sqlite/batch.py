@@ -117,7 +117,7 @@ _NOTE_SUCCESS = prefixed(
     AND NOT EXISTS (SELECT 1 FROM ticks INDEXED BY ticks_waiting
       WHERE outcome IN ('pending', 'buffered') AND schedule = :schedule)
     AND NOT EXISTS (SELECT 1 FROM backfills WHERE completed IS NULL AND schedule = :schedule)
-    AND NOT EXISTS (SELECT 1 FROM runs INDEXED BY runs_end_unprocessed
+    AND NOT EXISTS (SELECT 1 FROM runs INDEXED BY runs_of_schedule
       WHERE end_unprocessed = 1 AND schedule = :schedule AND state IN {ENDED})
 """
 )
