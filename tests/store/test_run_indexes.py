@@ -33,11 +33,9 @@ def page(**wanted: Any) -> PerDatabase:
 READ_BY: dict[str, Sql] = {
     "pkey": runs.GET_RUN,
     "uid": page(),
-    "ready": PerDatabase(claim_statements.IN_ORDER.take, claims._READY),
-    "queue": queues.WAITING,
+    "waiting": PerDatabase(claim_statements.FULL.take, claims._LANE.format(waits=claims._PLAIN)),
     "resumed": PerDatabase(claim_statements.RESUMED, claims._RESUMED),
     "placed": queues.COUNT_PLACED,
-    "name": queues.NAMES,
     "due": PerDatabase(claim_statements.PROMOTE, claims._PROMOTE.replace("?", ":now")),
     "key": runs.KEY_TAKEN,
     "owner": runs.OWNED_RUNS,
@@ -55,6 +53,8 @@ READ_BY: dict[str, Sql] = {
 """The name of each index, and a statement that is read by it."""
 CASES = [
     *READ_BY.items(),
+    ("waiting", PerDatabase(claim_statements.FULL.take_shares, claims._LANE.format(waits=claims._QUEUED))),
+    ("waiting", queues.WAITING),
     ("of_schedule", schedules.UNPROCESSED_ENDS),
     ("end_unhandled", unnotified._ANY),
     ("end_unhandled", unnotified.UNREPORTED_TOTALS),

@@ -17,6 +17,7 @@ class Statements(NamedTuple):
     waiting: str
     partitions: str
     unpartitioned: str
+    partitioned: str
     take_shares: str
     take_ahead: str
 
@@ -31,12 +32,6 @@ _FITTING = f"""(:compatible OR fingerprint = '' OR fingerprint = (SELECT :functi
 """
 """The functions are a subquery, which is evaluated once per statement. A plain parameter would be evaluated once per run."""
 _CLAIMABLE = f"workflow = ANY(:names) AND {_FITTING}"
-_FITS = f"""(
-    SELECT 1 FROM runs WHERE {text.WAITS} AND queue = :queue AND partition = {{partition}} AND {_CLAIMABLE}
-    ORDER BY queue, partition, priority, due, uid LIMIT 1)"""
-"""The order is that of the index. Without it, PostgreSQL may read the table from the beginning."""
-_PARTITIONS = text.partitions(f"{_FITS.format(partition='found.name')} IS NOT NULL")
-_UNPARTITIONED = _FITS.format(partition="''")
 _TAKEN = f"""
   UPDATE runs r SET state = 'running', owner = :worker, epoch = epoch + 1, needs_attention = false,
     kind = coalesce((SELECT :kinds::jsonb) ->> r.workflow, kind),
@@ -94,14 +89,6 @@ PROMOTE = """
   UPDATE runs SET state = 'queued' WHERE id = ANY(ARRAY(SELECT id FROM ripe))
 """
 """An array, because for a join with so many rows PostgreSQL would read all of a medium-sized table."""
-_TAKE = f"""
-  WITH ready AS MATERIALIZED (
-    SELECT id, priority, due, uid FROM runs WHERE state = 'queued' AND queue IS NULL AND {_CLAIMABLE}
-    ORDER BY priority, due, uid LIMIT :limit::bigint + 1 FOR NO KEY UPDATE SKIP LOCKED),
-  chosen AS MATERIALIZED (SELECT id FROM ready ORDER BY priority, due, uid LIMIT :limit)
-  {_TAKEN_PLAIN}
-"""
-_MORE = f"SELECT 1 FROM runs WHERE state = 'queued' AND queue IS NULL AND {_CLAIMABLE} LIMIT 1"
 LOOK = f"""
   SELECT
     (SELECT min(due) FROM runs WHERE owner IS NULL AND state IN ('scheduled', 'waiting') AND due >= :due_floor),
@@ -109,8 +96,6 @@ LOOK = f"""
      WHERE deadline IS NOT NULL AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting') AND deadline >= :deadline_floor),
     EXISTS (SELECT 1 FROM runs WHERE {text.RESUMES} AND due >= :resumed_floor)
 """
-NO_NAMES = "SELECT NULL WHERE false"
-"""Used instead of the query for functions with waiting runs while that query is slow."""
 TIME = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 COUNT_PLACED = f"""
   WITH placed AS MATERIALIZED (
@@ -154,9 +139,6 @@ ROOM = """
 
 These are settings of the transaction, by which statements that are sent together learn what earlier ones have found.
 """
-PARTITIONED = f"""
-  SELECT 1 FROM runs WHERE {text.WAITS} AND queue = :queue AND partition > '' ORDER BY queue, partition, priority, due, uid LIMIT 1
-"""
 LIMIT_WAITING = "SELECT set_config('lock_timeout', :patience, true)"
 KNOWN_QUEUES = f"{text.QUEUES} WHERE name = ANY(:names)"
 RESUMED = f"""
@@ -169,153 +151,226 @@ TAKE_RESUMED = f"""
     SELECT id FROM runs WHERE id = ANY(:ids) AND {text.RESUMES} AND {_CLAIMABLE} ORDER BY id FOR NO KEY UPDATE SKIP LOCKED)
   {_TAKEN.format(also="")}
 """
-_TAKE_SHARES = f"""
-  WITH {{wanted}},
-  chosen AS MATERIALIZED (
-    SELECT each.id FROM wanted CROSS JOIN LATERAL (
-      SELECT id FROM runs WHERE {text.WAITS} AND queue = wanted.queue AND partition = wanted.partition AND {_CLAIMABLE}
-      ORDER BY priority, due, uid LIMIT wanted.count FOR NO KEY UPDATE SKIP LOCKED) each)
-  {_TAKEN_SHARES}
-"""
-IN_ORDER = Statements(
-    *(_TAKE, _MORE, text.WAITING, _PARTITIONS, _UNPARTITIONED),
-    *(_TAKE_SHARES.format(**how) for how in _HOW),
-)
 
-# -- searches from floors, while full searches are slow: see `floors.py` -----------------------------------------------------
-# Partitions are searched from their beginnings.
-_FLOORS = """floors AS MATERIALIZED (
-    SELECT * FROM json_to_recordset(:floors::json) AS f (queue text, low bigint, due bigint, high bigint)
-    ORDER BY queue, low)"""
-
-
-def _ranges(queue: str, which: str = "true") -> str:
-    """The ranges of the index of a queue, in their order. A queue without floors has one range."""
-    return f"""(
-      SELECT f.low, f.due, f.high FROM floors f WHERE f.queue = {queue} AND {which}
-      UNION ALL SELECT {-(2**63) + 1}, 0, {2**63 - 1} WHERE NOT ({which} AND EXISTS (SELECT 1 FROM floors f WHERE f.queue = {queue})))"""
-
-
-_ABOVE = "(priority, due) >= (f.low, f.due) AND priority <= f.high"
-_TAKE_ABOVE = f"""
-  WITH {_FLOORS},
-  ready AS MATERIALIZED (
-    SELECT each.* FROM {_ranges("''")} f CROSS JOIN LATERAL (
-      SELECT id, priority, due, uid FROM runs WHERE state = 'queued' AND queue IS NULL AND {_ABOVE} AND {_CLAIMABLE}
-      ORDER BY priority, due, uid LIMIT :limit::bigint + 1 FOR NO KEY UPDATE SKIP LOCKED) each
-    LIMIT :limit::bigint + 1),
-  chosen AS MATERIALIZED (SELECT id FROM ready ORDER BY priority, due, uid LIMIT :limit)
-  {_TAKEN_PLAIN}
-"""
-_MORE_ABOVE = f"""
-  WITH {_FLOORS}
-  SELECT 1 FROM {_ranges("''")} f CROSS JOIN LATERAL (
-    SELECT 1 FROM runs WHERE state = 'queued' AND queue IS NULL AND {_ABOVE} AND {_CLAIMABLE}
-    ORDER BY priority, due, uid LIMIT 1) each LIMIT 1
-"""
-
-
-def _first_above(queue: str, condition: str) -> str:
-    return f"""
-    SELECT 1 FROM {_ranges(queue)} f CROSS JOIN LATERAL (
-      SELECT 1 FROM runs WHERE {text.WAITS} AND queue = {queue} AND partition = '' AND {_ABOVE}{condition}
-      ORDER BY queue, partition, priority, due, uid LIMIT 1) each LIMIT 1"""
-
-
-_WAITING_ABOVE = f"""
-  WITH {_FLOORS}
-  SELECT {", ".join(f"queues.{column}" for column in text.QUEUE_COLUMNS)} FROM queues
-  WHERE ({_first_above("queues.name", "")}) IS NOT NULL
-    OR (SELECT 1 FROM runs WHERE {text.WAITS} AND queue = queues.name AND partition > ''
-        ORDER BY queue, partition, priority, due, uid LIMIT 1) IS NOT NULL
-"""
-_UNPARTITIONED_ABOVE = f"WITH {_FLOORS} {_first_above(':queue', f' AND {_CLAIMABLE}')}"
-_TAKE_SHARES_ABOVE = f"""
-  WITH {_FLOORS},
-  {{wanted}},
-  chosen AS MATERIALIZED (
-    SELECT share.id FROM wanted CROSS JOIN LATERAL (
-      SELECT each.id FROM {_ranges("wanted.queue", "wanted.partition = ''")} f CROSS JOIN LATERAL (
-        SELECT id FROM runs WHERE {text.WAITS} AND queue = wanted.queue AND partition = wanted.partition AND {_ABOVE} AND {_CLAIMABLE}
-        ORDER BY priority, due, uid LIMIT wanted.count FOR NO KEY UPDATE SKIP LOCKED) each
-      LIMIT wanted.count) share)
-  {_TAKEN_SHARES}
-"""
-ABOVE_FLOORS = Statements(
-    *(_TAKE_ABOVE, _MORE_ABOVE, _WAITING_ABOVE, _PARTITIONS, _UNPARTITIONED_ABOVE),
-    *(_TAKE_SHARES_ABOVE.format(**how) for how in _HOW),
-)
-
-# -- for workers that do not know all functions whose runs wait ------------------------------------------------------------
-# The statements above scan the waiting runs in their order and skip those of unknown functions, which is slow if that is most of them: runs
-# of another team's worker, or of a function that was renamed. These use the index `runs_name`, function by function, and merge the first
-# runs of each in the right order. The number of runs to claim of each is found without locks. Then so many of each are locked and claimed,
-# without those that other claims have locked. No EXISTS: PostgreSQL makes a join of it, for which it reads everything. No LIMIT 1 without
-# an order: PostgreSQL may then read the table from the beginning.
+# -- waiting runs ----------------------------------------------------------------------------------------------------------
+# Waiting runs are in one index, by queue, function and partition: a lane. A worker reads the lanes of the functions that it knows, so runs of
+# other functions, of another team's worker or of one that was renamed, are not in its way. The first runs of each lane are merged in the
+# right order without locks. Then so many of each are locked and claimed, without those that other claims have locked. No EXISTS: PostgreSQL
+# makes a join of it, for which it reads everything. No LIMIT 1 without an order: PostgreSQL may then read the table from the beginning.
 _PLAIN = "state = 'queued' AND queue IS NULL"
-_WAITS_BY_NAME = "state = 'queued' AND coalesce(attempt_started, 0) = 0"
-"""The condition of all stores, written so that no other index matches. PostgreSQL would use the index without names, and read all runs."""
-_ORDER = "queue, partition, priority, due, uid"
-"""The queue is the same for all of them, but unless it is named, PostgreSQL sorts."""
+_ORDER = "queue, workflow, partition, priority, due, uid"
+"""The order of the index. The queue is the same for all rows of a search, but unless it is named, PostgreSQL sorts."""
+_LAST = "U&'\\+10FFFF'"
+"""Sorts after all names."""
+_FULL = f"(SELECT {-(2**63) + 1} AS low, 0 AS since, {2**63 - 1} AS high)"
+"""The range of a whole lane."""
+_ABOVE = "(priority, due) >= ({lane}.low, {lane}.since) AND priority <= {lane}.high"
+_FLOORS = """floors AS MATERIALIZED (
+    SELECT queue COLLATE "C" AS queue, workflow COLLATE "C" AS workflow, partition COLLATE "C" AS partition, low, since, high
+    FROM json_to_recordset(:floors::json)
+      AS f (queue text, workflow text, partition text, low bigint, since bigint, high bigint)),
+  """
+"""The ranges of lanes that have floors: see `floors.py`."""
+_MOST_PARTITIONS = 1_000
 
-_TAKE_BY_NAME = f"""
-  WITH best AS MATERIALIZED (
-    SELECT workflow, count(*) AS count FROM (
-      SELECT each.* FROM unnest(:names::text[]) AS known (name) CROSS JOIN LATERAL (
-        SELECT workflow, priority, due, uid FROM runs WHERE {_PLAIN} AND workflow = known.name AND {_FITTING}
+
+def _walk(column: str, condition: str, low: str = "''", high: str = _LAST) -> str:
+    """The distinct values of a column between two others, from value to value in the index."""
+    following = f"""
+        SELECT {column} AS name FROM runs WHERE {condition} AND {column} > {{after}} AND {column} < {high} ORDER BY {_ORDER} LIMIT 1"""
+    return f"""
+      WITH RECURSIVE walked (name) AS (
+        SELECT * FROM ({following.format(after=low)}) first
+        UNION ALL SELECT following.name FROM walked CROSS JOIN LATERAL ({following.format(after="walked.name")}) following)
+      SELECT name FROM walked"""
+
+
+def _between(column: str, known: str, begin: str = "''") -> str:
+    """The ranges between known values: from `low` to `high`, without these two."""
+    return f"""(
+      SELECT name AS low, lead(name, 1, {_LAST}) OVER (ORDER BY name) AS high
+      FROM (SELECT {begin} COLLATE "C" AS name UNION ALL SELECT DISTINCT {column} FROM floors WHERE {known}) known)"""
+
+
+class _Search(NamedTuple):
+    """How waiting runs are searched for: everything, or from floors."""
+
+    above: bool
+
+    @property
+    def begin(self) -> str:
+        return _FLOORS if self.above else ""
+
+    def names(self, condition: str, queue: str) -> str:
+        """The functions with runs in a queue. With floors: those with a floor, and those found between them."""
+        if not self.above:
+            return _walk("workflow", condition)
+        known = f"queue = {queue}"
+        return f"""
+      SELECT DISTINCT workflow AS name FROM floors WHERE {known}
+      UNION ALL SELECT others.name FROM {_between("workflow", known)} gap
+        CROSS JOIN LATERAL ({_walk("workflow", condition, "gap.low", "gap.high")}) others"""
+
+    def ranges(self, queue: str, workflow: str, partition: str) -> str:
+        """The ranges of one lane, in their order."""
+        if not self.above:
+            return _FULL
+        lane = f"FROM floors f WHERE f.queue = {queue} AND f.workflow = {workflow} AND f.partition = {partition}"
+        return f"""(
+        SELECT f.low, f.since, f.high {lane}
+        UNION ALL SELECT full_range.* FROM {_FULL} full_range WHERE NOT EXISTS (SELECT 1 {lane}))"""
+
+    # -- runs without a queue ----------------------------------------------------------------------------------------------
+    def _plain(self) -> str:
+        return f"""{self.begin}lanes AS MATERIALIZED (
+    SELECT known.name AS workflow, f.low, f.since, f.high
+    FROM ({self.names(_PLAIN, "''")}) known CROSS JOIN LATERAL {self.ranges("''", "known.name", "''")} f
+    WHERE known.name = ANY(:names::text[]))"""
+
+    def take(self) -> str:
+        lane = f"{_PLAIN} AND workflow = {{lane}}.workflow AND partition = '' AND {_ABOVE} AND {_FITTING}"
+        return f"""
+  WITH {self._plain()},
+  best AS MATERIALIZED (
+    SELECT workflow, low, since, high, count(*) AS count FROM (
+      SELECT lanes.* FROM lanes CROSS JOIN LATERAL (
+        SELECT priority, due, uid FROM runs WHERE {lane.format(lane="lanes")}
         ORDER BY {_ORDER} LIMIT :limit::bigint + 1) each
-      ORDER BY priority, due, uid LIMIT :limit::bigint + 1) first
-    GROUP BY workflow),
+      ORDER BY each.priority, each.due, each.uid LIMIT :limit::bigint + 1) first
+    GROUP BY 1, 2, 3, 4),
   ready AS MATERIALIZED (
     SELECT each.* FROM best CROSS JOIN LATERAL (
-      SELECT id, priority, due, uid FROM runs WHERE {_PLAIN} AND workflow = best.workflow AND {_FITTING}
+      SELECT id, priority, due, uid FROM runs WHERE {lane.format(lane="best")}
       ORDER BY {_ORDER} LIMIT best.count FOR NO KEY UPDATE SKIP LOCKED) each),
   chosen AS MATERIALIZED (SELECT id FROM ready ORDER BY priority, due, uid LIMIT :limit)
   {_TAKEN_PLAIN}
 """
-_MORE_BY_NAME = f"""
-  SELECT 1 FROM unnest(:names::text[]) AS known (name) CROSS JOIN LATERAL (
-    SELECT 1 FROM runs WHERE {_PLAIN} AND workflow = known.name AND {_FITTING} ORDER BY {_ORDER} LIMIT 1) each LIMIT 1
+
+    def more(self) -> str:
+        return f"""
+  WITH {self._plain()}
+  SELECT 1 FROM lanes CROSS JOIN LATERAL (
+    SELECT 1 FROM runs WHERE {_PLAIN} AND workflow = lanes.workflow AND partition = '' AND {_ABOVE.format(lane="lanes")} AND {_FITTING}
+    ORDER BY {_ORDER} LIMIT 1) each LIMIT 1
 """
-_WAITING_BY_NAME = f"""{text.WAITING}
-  WHERE (
-    SELECT 1 FROM unnest(:names::text[]) AS known (name) CROSS JOIN LATERAL (
-      SELECT 1 FROM runs WHERE {_WAITS_BY_NAME} AND queue = queues.name AND workflow = known.name
-      ORDER BY {_ORDER} LIMIT 1) each LIMIT 1) IS NOT NULL
+
+    # -- queues --------------------------------------------------------------------------------------------------------------
+    def _names_of(self, queue: str) -> str:
+        return self.names(f"{text.WAITS} AND queue = {queue}", queue)
+
+    def _known(self) -> str:
+        """The beginning of a statement about `:queue`: the functions of the worker with runs in it."""
+        return f"""{self.begin}known AS MATERIALIZED (
+    SELECT name FROM ({self._names_of(":queue")}) names WHERE name = ANY(:names::text[]))"""
+
+    def _fits(self, partition: str) -> str:
+        """Whether there is a run that the worker can claim in a partition of `:queue`."""
+        return f"""(
+    SELECT 1 FROM known CROSS JOIN LATERAL {self.ranges(":queue", "known.name", partition)} f CROSS JOIN LATERAL (
+      SELECT 1 FROM runs WHERE {text.WAITS} AND queue = :queue AND workflow = known.name AND runs.partition = {partition}
+        AND {_ABOVE.format(lane="f")} AND {_FITTING}
+      ORDER BY {_ORDER} LIMIT 1) each LIMIT 1)"""
+
+    def waiting(self) -> str:
+        """The queues with waiting runs."""
+        if not self.above:
+            return f"""{text.WAITING}
+  WHERE (SELECT 1 FROM ({self._names_of("queues.name")}) known WHERE known.name = ANY(:names::text[]) LIMIT 1) IS NOT NULL
 """
-_NEXT_PARTITION_BY_NAME = f"""
-  SELECT min(each.partition) FROM unnest(:names::text[]) AS known (name) CROSS JOIN LATERAL (
-    SELECT min(runs.partition) AS partition FROM runs
-    WHERE {_WAITS_BY_NAME} AND queue = :queue AND workflow = known.name AND runs.partition > {{after}}) each
+        waits = f"SELECT 1 FROM runs WHERE {text.WAITS} AND queue = queues.name AND"
+        return f"""
+  WITH {self.begin}gaps AS MATERIALIZED (
+    SELECT queue, workflow, partition, lead(workflow, 1, {_LAST}) OVER lanes AS next_workflow, lead(partition, 1, '') OVER lanes AS next_partition
+    FROM (SELECT DISTINCT queue, workflow, partition FROM floors UNION ALL SELECT name, '', '' FROM queues) known
+    WINDOW lanes AS (PARTITION BY queue ORDER BY workflow, partition))
+  SELECT {", ".join(f"queues.{column}" for column in text.QUEUE_COLUMNS)} FROM queues
+  WHERE (SELECT 1 FROM floors f CROSS JOIN LATERAL (
+      {waits} workflow = f.workflow AND partition = f.partition AND {_ABOVE.format(lane="f")} ORDER BY {_ORDER} LIMIT 1) each
+    WHERE f.queue = queues.name LIMIT 1) IS NOT NULL
+  OR (SELECT 1 FROM gaps CROSS JOIN LATERAL (
+      {waits} (workflow, partition) > (gaps.workflow, gaps.partition)
+        AND (workflow, partition) < (gaps.next_workflow, gaps.next_partition) ORDER BY {_ORDER} LIMIT 1) each
+    WHERE gaps.queue = queues.name LIMIT 1) IS NOT NULL
 """
-_FITS_BY_NAME = f"""(
-  SELECT 1 FROM unnest(:names::text[]) AS known (name) CROSS JOIN LATERAL (
-    SELECT 1 FROM runs WHERE {_WAITS_BY_NAME} AND queue = :queue AND partition = {{partition}} AND workflow = known.name AND {_FITTING}
-    ORDER BY {_ORDER} LIMIT 1) each LIMIT 1)
+
+    def partitions(self) -> str:
+        """The partitions of a queue with runs that the worker can claim, after a given one, in order.
+
+        Partitions without such a run are skipped: a slot offered to them would stay empty. Without floors, rows are produced as they are
+        read, so that no more partitions are searched than needed.
+        """
+        if not self.above:
+            following = f"""
+    SELECT min(each.name) FROM known CROSS JOIN LATERAL (
+      SELECT partition AS name FROM runs WHERE {text.WAITS} AND queue = :queue AND workflow = known.name AND partition > {{after}}
+      ORDER BY {_ORDER} LIMIT 1) each"""
+            return f"""
+  WITH RECURSIVE {self._known()},
+  found (name) AS (
+    SELECT ({following.format(after=":after")})
+    UNION ALL SELECT ({following.format(after="found.name")}) FROM found WHERE name IS NOT NULL)
+  SELECT name FROM found WHERE name IS NOT NULL AND {self._fits("found.name")} IS NOT NULL LIMIT :most
 """
-_PARTITIONS_BY_NAME = text.partitions(
-    f"{_FITS_BY_NAME.format(partition='found.name')} IS NOT NULL", _NEXT_PARTITION_BY_NAME
-)
-_UNPARTITIONED_BY_NAME = _FITS_BY_NAME.format(partition="''")
-_SHARED = f"{_WAITS_BY_NAME} AND queue = {{of}}.queue AND partition = {{of}}.partition"
-_TAKE_SHARES_BY_NAME = f"""
-  WITH {{wanted}},
+        lane = "queue = :queue AND workflow = known.name AND partition > :after"
+        others = _walk(
+            "partition", f"{text.WAITS} AND queue = :queue AND workflow = known.name", "gap.low", "gap.high"
+        )
+        return f"""
+  WITH {self._known()},
+  found AS MATERIALIZED (
+    SELECT partition AS name FROM floors WHERE queue = :queue AND partition > :after
+    UNION SELECT others.name FROM known CROSS JOIN LATERAL {_between("partition", lane, ":after::text")} gap
+      CROSS JOIN LATERAL ({others} LIMIT {_MOST_PARTITIONS}) others)
+  SELECT name FROM (SELECT name FROM found ORDER BY name OFFSET 0) found WHERE {self._fits("found.name")} IS NOT NULL LIMIT :most
+"""
+
+    def unpartitioned(self) -> str:
+        return f"WITH {self._known()} {self._fits(chr(39) * 2)}"
+
+    def partitioned(self) -> str:
+        """Whether a partition waits in a queue, of any function."""
+        return f"""
+  WITH {self.begin}names AS MATERIALIZED ({self._names_of(":queue")})
+  SELECT 1 FROM names CROSS JOIN LATERAL (
+    SELECT 1 FROM runs WHERE {text.WAITS} AND queue = :queue AND workflow = names.name AND partition > ''
+    ORDER BY {_ORDER} LIMIT 1) each LIMIT 1
+"""
+
+    def take_shares(self, wanted: str, left: str) -> str:
+        lane = f"""{text.WAITS} AND queue = {{lane}}.queue AND workflow = {{lane}}.workflow AND partition = {{lane}}.partition
+          AND {_ABOVE} AND {_FITTING}"""
+        return f"""
+  WITH {self.begin}{wanted},
+  lanes AS MATERIALIZED (
+    SELECT wanted.queue, wanted.partition, known.name AS workflow, f.low, f.since, f.high
+    FROM (SELECT DISTINCT queue FROM wanted WHERE count > 0) each
+    CROSS JOIN LATERAL ({self._names_of("each.queue")}) known
+    JOIN wanted ON wanted.queue = each.queue
+    CROSS JOIN LATERAL {self.ranges("wanted.queue", "known.name", "wanted.partition")} f
+    WHERE known.name = ANY(:names::text[])),
   best AS MATERIALIZED (
-    SELECT wanted.queue, wanted.partition, first.workflow, count(*) AS count
+    SELECT first.queue, first.partition, first.workflow, first.low, first.since, first.high, count(*) AS count
     FROM wanted CROSS JOIN LATERAL (
-      SELECT each.* FROM unnest(:names::text[]) AS known (name) CROSS JOIN LATERAL (
-        SELECT workflow, priority, due, uid FROM runs
-        WHERE {_SHARED.format(of="wanted")} AND workflow = known.name AND {_FITTING}
-        ORDER BY priority, due, uid LIMIT wanted.count) each
-      ORDER BY priority, due, uid LIMIT wanted.count) first
-    GROUP BY wanted.queue, wanted.partition, first.workflow),
+      SELECT lanes.* FROM lanes CROSS JOIN LATERAL (
+        SELECT priority, due, uid FROM runs WHERE {lane.format(lane="lanes")}
+        ORDER BY {_ORDER} LIMIT wanted.count) each
+      WHERE lanes.queue = wanted.queue AND lanes.partition = wanted.partition
+      ORDER BY each.priority, each.due, each.uid LIMIT wanted.count) first
+    GROUP BY 1, 2, 3, 4, 5, 6),
   chosen AS MATERIALIZED (
     SELECT each.id FROM best CROSS JOIN LATERAL (
-      SELECT id FROM runs WHERE {_SHARED.format(of="best")} AND workflow = best.workflow AND {_FITTING}
-      ORDER BY priority, due, uid LIMIT best.count FOR NO KEY UPDATE SKIP LOCKED) each)
-  {_TAKEN_SHARES}
+      SELECT id FROM runs WHERE {lane.format(lane="best")}
+      ORDER BY {_ORDER} LIMIT best.count FOR NO KEY UPDATE SKIP LOCKED) each)
+  {_TAKEN_SHARES.format(left=left)}
 """
-BY_NAME = Statements(
-    *(_TAKE_BY_NAME, _MORE_BY_NAME, _WAITING_BY_NAME, _PARTITIONS_BY_NAME, _UNPARTITIONED_BY_NAME),
-    *(_TAKE_SHARES_BY_NAME.format(**how) for how in _HOW),
-)
+
+    def statements(self) -> Statements:
+        return Statements(
+            *(self.take(), self.more(), self.waiting(), self.partitions(), self.unpartitioned(), self.partitioned()),
+            *(self.take_shares(**how) for how in _HOW),
+        )
+
+
+FULL = _Search(above=False).statements()
+ABOVE_FLOORS = _Search(above=True).statements()
+"""For use while full searches are slow."""

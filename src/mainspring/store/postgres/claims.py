@@ -20,7 +20,7 @@ from mainspring.store.postgres.floors import PLAIN, Floors
 from mainspring.store.postgres.libpq import array
 from mainspring.store.postgres.queue_claims import Ahead, Queued, is_simple
 from mainspring.store.protocol import Claimed
-from mainspring.store.sql.queues import EXCEPTIONS, NAMES, to_exceptions, to_queue_with, to_queues
+from mainspring.store.sql.queues import EXCEPTIONS, to_exceptions, to_queue_with, to_queues
 from mainspring.store.sql.records import to_run, to_step
 from mainspring.store.transaction import Blocked
 
@@ -54,8 +54,6 @@ class Claims:
         self._floors: dict[Kind, Floors] = {}
         self._busy: dict[Kind, list[Queue]] = {}
         """Queues in which the next claim of a kind will find runs."""
-        self._strangers: set[tuple[str, frozenset[str]]] = set()
-        """Workers and their functions whose last claim found waiting runs of other functions. Their next claim searches by name."""
 
     def drop_floors(self) -> None:
         """Let the next claims search everything, because runs became ready that may have been due for long. Thread-safe."""
@@ -72,13 +70,11 @@ class Claims:
         self._count += 1
         limit = request.limit
         plain = request.policy.half(limit, self._count) if request.worker in self._beside_queues else limit
-        asker = request.worker, frozenset(request.functions)
-        by_names = asker in self._strangers
         able = frozenset((method, frozenset(names)) for method, names in request.instances.items())
-        kind: Kind = (*asker, able, request.queues)
+        kind: Kind = (request.worker, frozenset(request.functions), able, request.queues)
         floors = self._floors.setdefault(kind, Floors())
-        above = floors.begin(_CLOCK.monotonic()) and not by_names
-        statements = sql.BY_NAME if by_names else sql.ABOVE_FLOORS if above else sql.IN_ORDER
+        above = floors.begin(_CLOCK.monotonic())
+        statements = sql.ABOVE_FLOORS if above else sql.FULL
         values = self._values(request, plain) | {
             "floors": floors.ranges() if above else "[]",
             **floors.times(),
@@ -92,12 +88,11 @@ class Claims:
             sql.LOOK,
             statements.waiting,
             EXCEPTIONS,
-            sql.NO_NAMES if above else NAMES,
             sql.TIME,
         ]
         with self._db.connection() as db:
             try:
-                _, rows, ((began,),), ((due, deadline, resumes),), waiting, exceptions, names, ((done,),), *rest = (
+                _, rows, ((began,),), ((due, deadline, resumes),), waiting, exceptions, ((done,),), *rest = (
                     db.wire.execute(
                         *((self._sql.raw(each), values) for each in asked),
                         *((self._sql.raw(each), values | own) for each, own in ahead.asked()),
@@ -108,7 +103,7 @@ class Claims:
                 floors.waiting(due, deadline, request.now)
                 floors.empty([*(row[0] for row in waiting), *([PLAIN] if rows or not plain else [])])
                 taken = [to_run(row[2:]) for row in rows] if plain else []
-                floors.taken(PLAIN, ((run.priority, run.due or 0) for run in taken))
+                floors.taken(((PLAIN, run.workflow, ""), run.priority, run.due or 0) for run in taken)
                 more = rows[0][0] if rows and plain else bool(rows)
                 by_queue = to_exceptions(exceptions)
                 queues = [to_queue_with(queue, by_queue) for queue in to_queues(waiting)]
@@ -118,10 +113,6 @@ class Claims:
             except LOCKED:
                 roll_back(db)
                 raise
-        if not all(name in request.functions for (name,) in names):
-            self._strangers.add(asker)
-        elif not above:
-            self._strangers.discard(asker)
         if any(not queue.paused for queue in queues):
             self._beside_queues.add(request.worker)
         else:

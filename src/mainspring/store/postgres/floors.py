@@ -2,7 +2,7 @@
 
 A claimed run leaves a dead entry in the index of ready runs, and so does a schedule that was due. While another transaction keeps an old
 snapshot open, vacuum cannot remove such entries, and a search from the beginning of the index reads all of them. `Floors` remembers for
-claims, by queue and priority, up to where runs were claimed. `ScheduleFloors` remembers for passes of the scheduler up to where schedules
+claims, by lane and priority, up to where runs were claimed; a lane is a queue, a function and a partition. `ScheduleFloors` remembers for passes of the scheduler up to where schedules
 have acted. The next searches begin there.
 
 Runs and schedules that become ready below a floor are found all the same. Their notification says so (`overdue` of runs, `due` of
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mainspring.model.clock import SystemClock
 
@@ -33,6 +33,11 @@ _PAUSE = 2.0
 _SHARE = 20
 _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 _MOST_REMEMBERED = 1_000
+_MOST_LANES = 1_000
+"""A queue with floors in more lanes than that is searched from the beginning."""
+
+Lane: TypeAlias = tuple[str, str, str]
+"""A queue, a function and a partition."""
 
 PLAIN = ""
 """Stands for runs without a queue: no queue has an empty name."""
@@ -101,8 +106,8 @@ class Floors:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._searches = FullSearches()
-        self._floors: dict[str, dict[int, int]] = {}
-        self._before: dict[str, dict[int, int]] = {}
+        self._floors: dict[str, dict[Lane, dict[int, int]]] = {}
+        self._before: dict[str, dict[Lane, dict[int, int]]] = {}
         self._counted: dict[str, Counted] = {}
         self._due = self._deadline = self._resumed = 0
         self.drop = self._searches.drop
@@ -129,17 +134,21 @@ class Floors:
             for queue in self._before.keys() - set(queues):
                 self._floors.setdefault(queue, self._before.pop(queue))
 
-    def taken(self, queue: str, keys: Iterable[tuple[int, int]]) -> None:
-        """Raise the floors of a queue to the priority and due time of claimed runs. No run below them is left to claim."""
+    def taken(self, runs: Iterable[tuple[Lane, int, int]]) -> None:
+        """Raise the floors to the priority and due time of claimed runs. No run of their lanes below them is left to claim."""
         with self._lock:
-            floors = self._floors.setdefault(queue, {})
-            for priority, due in keys:
+            for lane, priority, due in runs:
+                lanes = self._floors.setdefault(lane[0], {})
+                floors = lanes.setdefault(lane, {})
                 floors[priority] = max(floors.get(priority, 0), due - SLACK)
+                if len(lanes) > _MOST_LANES:
+                    lanes.clear()
 
     def ranges(self) -> str:
-        """The ranges to search, as JSON: for each queue ranges of its index, from a key up to a priority."""
+        """The ranges to search, as JSON: for each lane ranges of the index, from a key up to a priority."""
         with self._lock:
-            return json.dumps([row for queue in self._floors for row in _ranges(queue, self._floors[queue])])
+            lanes = [each for queue in self._floors.values() for each in queue.items()]
+            return json.dumps([row for lane, floors in lanes for row in _ranges(lane, floors)])
 
     # -- scheduled runs, deadlines, and runs to continue -----------------------------------------------------------------
     def times(self) -> dict[str, int]:
@@ -171,11 +180,10 @@ class Floors:
             self._counted[queue] = Counted(since, earlier)
 
 
-def _ranges(queue: str, floors: Mapping[int, int]) -> Iterable[dict[str, Any]]:
-    if not floors:
-        return
+def _ranges(lane: Lane, floors: Mapping[int, int]) -> Iterable[dict[str, Any]]:
+    where = dict(zip(("queue", "workflow", "partition"), lane, strict=True))
     priorities = sorted(floors)
-    yield {"queue": queue, "low": _LOWEST, "due": 0, "high": priorities[0] - 1}
+    yield {**where, "low": _LOWEST, "since": 0, "high": priorities[0] - 1}
     for priority, following in zip(priorities, [*priorities[1:], None], strict=True):
         high = _HIGHEST if following is None else following - 1
-        yield {"queue": queue, "low": priority, "due": floors[priority], "high": high}
+        yield {**where, "low": priority, "since": floors[priority], "high": high}

@@ -37,19 +37,20 @@ if TYPE_CHECKING:
     from mainspring.store.postgres.claim_statements import Statements
     from mainspring.store.postgres.database import Connection
     from mainspring.store.postgres.dialect import Dialect
-    from mainspring.store.postgres.floors import Floors
+    from mainspring.store.postgres.floors import Floors, Lane
     from mainspring.store.postgres.libpq import Row, Value
     from mainspring.store.protocol import ClaimRequest
     from mainspring.store.queues import Allotment, Demands, Recent
 
 Asked: TypeAlias = "tuple[str, dict[str, Value]]"
 _COLUMNS = {name: number for number, name in enumerate(RUN_COLUMNS)}
+_LANE = [_COLUMNS[name] for name in ("queue", "workflow", "partition")]
 
 
 class Queued:
     """The part of one claim that claims from queues, in transactions of its own. `values` are those of the whole claim.
 
-    `statements` claim from queues: by the order in which runs wait, or by the names of their functions.
+    `statements` search everything, or from floors.
 
     Queries that do not depend on each other are sent in one round trip: a thread that has waited for a response also waits for the
     interpreter's lock.
@@ -219,8 +220,7 @@ class Queued:
         for row in taken:
             queue, partition = row[_COLUMNS["queue"]], row[_COLUMNS["partition"]]
             partitions[queue].append(partition)
-            if not partition:
-                self._floors.taken(queue, [(row[_COLUMNS["priority"]], row[_COLUMNS["due"]])])
+        self._floors.taken(map(_lane, taken))
         for allotment in allotments:
             order = {share.partition: number for number, share in enumerate(allotment.admission.shares)}
             allotment.took(sorted(partitions[allotment.queue.name], key=order.__getitem__))
@@ -232,6 +232,12 @@ class Queued:
         answers = self._db.wire.execute(*((self._sql.raw(each), self._values | values) for each, values in texts))
         self._begun = not last
         return answers[len(begin) : len(begin) + len(asked)]
+
+
+def _lane(row: Row) -> tuple[Lane, int, int]:
+    """The lane, priority and due time of a claimed run."""
+    queue, workflow, partition = (row[column] for column in _LANE)
+    return (queue, workflow, partition), row[_COLUMNS["priority"]], row[_COLUMNS["due"]]
 
 
 def is_simple(queue: Queue) -> bool:
@@ -249,6 +255,7 @@ class Ahead:
         self._request = request
         self._floors = floors
         self._take = statements.take_ahead
+        self._partitioned = statements.partitioned
         self._facts = [Facts(queue, "", request.now, statements, floors) for queue in demands.queues]
         self.demands = demands
         self.passed: list[str] = []
@@ -274,7 +281,7 @@ class Ahead:
                 "mine": sum(self._request.mine.get(queue.name, {}).values()),
                 "rated": "{}",
             }
-            found += [*facts.of_limits(), (self._take, values), (statements.PARTITIONED, values)]
+            found += [*facts.of_limits(), (self._take, values), (self._partitioned, values)]
         return found
 
     def taken(self, rows: Iterator[list[Row]], waiting: set[str], room: int) -> list[Row]:
@@ -297,7 +304,7 @@ class Ahead:
             elif name in waiting:
                 allotment.decide([""], facts.placed, {})
             allotment.took([""] * len(taken))
-            self._floors.taken(name, [(row[_COLUMNS["priority"]], row[_COLUMNS["due"]]) for row in taken])
+            self._floors.taken(map(_lane, taken))
         return found
 
 

@@ -60,36 +60,20 @@ LOCK_QUEUE = PerDatabase(  # an advisory lock; a writer on SQLite is alone
 )
 
 # -- runs in queues ------------------------------------------------------------------------------------------------------
+READY = "state = 'queued' AND (queue IS NULL OR attempt_started IS NULL)"
+"""A run that waits, in a queue or not: the condition of the index `runs_waiting`."""
 WAITS = "state = 'queued' AND queue IS NOT NULL AND attempt_started IS NULL"
-"""A run that waits to begin: exactly the condition of the index `runs_queue`."""
+"""A run of a queue that waits to begin."""
 RESUMES = "state = 'queued' AND queue IS NOT NULL AND attempt_started IS NOT NULL"
 """A run that has begun and is ready to continue. It keeps its slot, so no limit of the fleet applies."""
+QUEUED_RUNS = f"(SELECT * FROM runs WHERE {READY} UNION ALL SELECT * FROM runs WHERE {RESUMES}) runs"
+"""All queued runs, each part by its own index."""
 PLACED = "queue IS NOT NULL AND attempt_started IS NOT NULL AND state IN ('queued', 'running', 'waiting', 'cancelling')"
 
-_AFTER = f"SELECT min(runs.partition) FROM runs WHERE {WAITS} AND queue = :queue AND runs.partition > {{after}}"
 WAITING = f"""{distinct("queue", WAITS)}
   SELECT {", ".join(f"queues.{column}" for column in QUEUE_COLUMNS)} FROM names JOIN queues ON queues.name = names.name
 """
 """The queues with waiting runs."""
-NAMES = distinct("workflow", "state = 'queued'") + "SELECT name FROM names WHERE name IS NOT NULL"
-"""The functions with waiting runs."""
-
-
-def partitions(fits: str, after: str = _AFTER) -> str:
-    """The statement for the partitions of a queue with runs that the claiming worker can take, after a given one, in order.
-
-    `fits` is the condition that there is such a run in `found.name`, `after` finds the next partition after `{after}`. Partitions without
-    such a run are skipped: a slot offered to them would stay empty. Rows are produced as they are read, so that no more partitions are
-    searched than needed.
-    """
-    return f"""
-  WITH RECURSIVE found (name) AS (
-    SELECT ({after.format(after=":after")})
-    UNION ALL
-    SELECT ({after.format(after="found.name")}) FROM found WHERE name IS NOT NULL)
-  SELECT name FROM found WHERE name IS NOT NULL AND {fits} LIMIT :most
-"""
-
 
 COUNT_PLACED = f"SELECT partition, count(*) FROM runs WHERE {PLACED} AND queue = :queue GROUP BY partition"
 COUNT_RECENT = """

@@ -6,7 +6,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from mainspring.model.states import State
-from mainspring.store.sql.queues import RESUMES, WAITS
+from mainspring.store.sql.queues import READY, RESUMES
 from mainspring.store.sql.records import RUN_COLUMNS
 from mainspring.store.sql.retention import ENDED_NAMES, ended_runs
 
@@ -21,14 +21,13 @@ _STRANDED = "(blocked IS NOT NULL AND state = 'queued')"
 """An owned run is not stranded. The versions that failed to replay it are stored until it ends or is released."""
 
 _OWNED = "owner IS NOT NULL"
-_READY = "state = 'queued' AND queue IS NULL"
 _LATER = "owner IS NULL AND state IN ('scheduled', 'waiting')"
 _PLACES = {
     "running": (_OWNED,),
     "cancelling": (_OWNED,),
     "waiting": (_OWNED, _LATER),
     "scheduled": (_LATER,),
-    "queued": (_READY, WAITS, RESUMES),
+    "queued": (READY, RESUMES),
 }
 """By unfinished state: the conditions under which its runs are found. Each is the same text as that of an index."""
 _LIVE_PLACES = tuple(dict.fromkeys(sum(_PLACES.values(), ())))

@@ -75,8 +75,7 @@ COUNT_BY_STATE = """
   SELECT state, CAST(sum(found) AS bigint) FROM (
     SELECT state, count(*) AS found FROM runs WHERE owner IS NOT NULL GROUP BY state
     UNION ALL SELECT state, count(*) FROM runs WHERE owner IS NULL AND state IN ('scheduled', 'waiting') GROUP BY state
-    UNION ALL SELECT 'queued', count(*) FROM runs WHERE state = 'queued' AND queue IS NULL
-    UNION ALL SELECT 'queued', count(*) FROM runs WHERE state = 'queued' AND queue IS NOT NULL AND attempt_started IS NULL
+    UNION ALL SELECT 'queued', count(*) FROM runs WHERE state = 'queued' AND (queue IS NULL OR attempt_started IS NULL)
     UNION ALL SELECT 'queued', count(*) FROM runs WHERE state = 'queued' AND queue IS NOT NULL AND attempt_started IS NOT NULL
   ) AS parts GROUP BY state HAVING sum(found) > 0
 """

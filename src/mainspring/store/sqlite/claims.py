@@ -6,6 +6,7 @@ Two statements claim any number of runs: one chooses, one updates. No locks are 
 from __future__ import annotations
 
 import json
+from heapq import merge
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from mainspring.store.sqlite.dialect import DIALECT
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Sequence
+    from collections.abc import Container, Iterator
 
     from mainspring.model.queues import Queue
     from mainspring.model.runs import Run, Step
@@ -40,36 +41,19 @@ _CLAIMABLE = f"""
     AND CASE WHEN blocked IS NULL THEN 1 WHEN NOT json_valid(blocked) THEN 0
       ELSE NOT EXISTS (SELECT 1 FROM json_each(blocked, '$.versions') v WHERE v.value = :version) END
 """
-_READY = f"""{_KNOWN}
-  SELECT id FROM runs WHERE state = 'queued' AND queue IS NULL AND {_CLAIMABLE} ORDER BY priority, due, uid LIMIT :limit
-"""
-_READY_OF_NAME = f"""{_KNOWN}
-  SELECT id, priority, due, uid FROM runs INDEXED BY runs_name
-  WHERE state = 'queued' AND queue IS NULL AND workflow = :name AND partition = ''
-    AND {_CLAIMABLE}
-  ORDER BY priority, due, uid LIMIT :limit
+_NEXT_NAME = "SELECT workflow FROM runs INDEXED BY runs_waiting WHERE {waits} AND workflow > :after ORDER BY workflow LIMIT 1"
+_PLAIN = "state = 'queued' AND queue IS NULL"
+_QUEUED = f"{text.WAITS} AND queue = :queue"
+_LANE = f"""{_KNOWN}
+  SELECT id, priority, due, uid FROM runs INDEXED BY runs_waiting
+  WHERE {{waits}} AND workflow = :name AND partition = :partition AND {_CLAIMABLE}
+  ORDER BY priority, due, uid
 """
 _RESUMED = f"""{_KNOWN}
   SELECT id, queue, partition FROM runs WHERE {text.RESUMES} AND {_CLAIMABLE}
     AND (:listed IS NULL OR queue IN (SELECT value FROM json_each(:listed)))
   ORDER BY due, uid
 """
-_SHARE = f"""{_KNOWN}
-  SELECT id FROM runs WHERE {text.WAITS} AND queue = :queue AND partition = :partition AND {_CLAIMABLE}
-  ORDER BY priority, due, uid LIMIT :limit
-"""
-_SHARE_OF_NAME = f"""{_KNOWN}
-  SELECT id, priority, due, uid FROM runs INDEXED BY runs_name
-  WHERE {text.WAITS} AND queue = :queue AND workflow = :name AND partition = :partition AND {_CLAIMABLE}
-  ORDER BY priority, due, uid LIMIT :limit
-"""
-_FITS = (
-    f"(SELECT 1 FROM runs WHERE {text.WAITS} AND queue = :queue AND partition = {{partition}} AND {_CLAIMABLE} LIMIT 1)"
-)
-_PARTITIONS = text.partitions(f"{_FITS.format(partition='found.name')} IS NOT NULL").replace(
-    "WITH RECURSIVE", f"{_KNOWN},", 1
-)
-_UNPARTITIONED = f"{_KNOWN} SELECT {_FITS.format(partition=chr(39) * 2)}"
 _TAKE = f"""{_KNOWN}, kinds (name, kind) AS MATERIALIZED (SELECT key, value FROM json_each(:kinds))
   UPDATE runs SET state = 'running', owner = :worker, epoch = epoch + 1, needs_attention = 0,
     kind = coalesce((SELECT kinds.kind FROM kinds WHERE name = workflow), kind),
@@ -99,9 +83,8 @@ _NEXT_DUE = """
     SELECT min(deadline) FROM runs
     WHERE deadline IS NOT NULL AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting'))
 """
-_ANY = f"SELECT 1 FROM runs INDEXED BY runs_name WHERE {text.WAITS} AND queue = :queue AND workflow = :name LIMIT 1"
-_PARTITION_AFTER = f"""
-  SELECT min(partition) FROM runs INDEXED BY runs_name WHERE {text.WAITS} AND queue = :queue AND workflow = :name AND partition > :after
+_NEXT_PARTITION = f"""
+  SELECT min(partition) FROM runs INDEXED BY runs_waiting WHERE {_QUEUED} AND workflow = :name AND partition > :after
 """
 
 
@@ -124,18 +107,13 @@ class Claiming:
             "listed": None if request.queues is None else json.dumps(sorted(request.queues)),
         }
         self._more = self._short = False
-        self._by_name: ByName | None = None
-        """The lookup by function, if runs wait whose functions the worker does not know."""
+        self._lanes_of: dict[str | None, Lanes] = {}
 
     def claim(self) -> Claimed:
         request = self._request
         self._db.execute(DIALECT.spelled(_PROMOTE), (request.now,))
-        names = [name for (name,) in self._db.execute(DIALECT.spelled(text.NAMES))]
-        known = [name for name in names if name in request.functions]
-        self._by_name = None if len(known) == len(names) else ByName(self._db, known)
         waiting = text.to_queues(self._db.execute(DIALECT.spelled(text.WAITING)))
-        if self._by_name is not None:
-            waiting = [queue for queue in waiting if self._by_name.waits_in(queue.name)]
+        waiting = [queue for queue in waiting if self._lanes(queue.name).names]
         exceptions = (
             text.to_exceptions(self._db.execute(DIALECT.spelled(text.EXCEPTIONS)).fetchall()) if waiting else {}
         )
@@ -151,16 +129,14 @@ class Claiming:
         return Claimed(claims, min(times, default=None), self._more, self._short, demands.held)
 
     # -- choosing ------------------------------------------------------------------------------------------------------
-    def _ids(self, statement: str, limit: int, **values: Any) -> list[str]:
-        """The ids that a statement finds, and whether it found more than the limit."""
-        found = self._db.execute(DIALECT.spelled(statement), self._values | values | {"limit": limit + 1}).fetchall()
-        self._more = self._more or len(found) > limit
-        return [row[0] for row in found[:limit]]
+    def _lanes(self, queue: str | None) -> Lanes:
+        """Runs are claimed at the end, so until then the same runs wait."""
+        if queue not in self._lanes_of:
+            self._lanes_of[queue] = Lanes(self._db, self._values, queue, self._request.functions)
+        return self._lanes_of[queue]
 
     def _plain(self, limit: int) -> list[str]:
-        if self._by_name is None:
-            return self._ids(_READY, limit)
-        found = self._by_name.first(_READY_OF_NAME, self._values, limit + 1)
+        found = self._lanes(None).first("", limit + 1)
         self._more = self._more or len(found) > limit
         return found[:limit]
 
@@ -182,9 +158,9 @@ class Claiming:
             placed, recent = self._placed(allotment), self._recent(allotment)
             admission = allotment.decide(self._partitions(allotment, placed, recent), placed, recent)
             taken: list[tuple[str, str]] = []
+            lanes = self._lanes(allotment.queue.name)
             for share in admission.shares:
-                values = {"queue": allotment.queue.name, "partition": share.partition, "limit": share.count}
-                taken += [(run, share.partition) for run in self._share(self._values | values, share.count)]
+                taken += [(run, share.partition) for run in lanes.first(share.partition, share.count)]
             runs = [run for run, _ in taken]
             chosen += runs
             allotment.took([partition for _, partition in taken])
@@ -193,32 +169,14 @@ class Claiming:
         self._short = self._short or demands.short
         return chosen
 
-    def _share(self, values: dict[str, Any], count: int) -> list[str]:
-        if self._by_name is not None:
-            return self._by_name.first(_SHARE_OF_NAME, values, count)
-        return [row[0] for row in self._db.execute(DIALECT.spelled(_SHARE), values)]
-
     def _partitions(self, allotment: Allotment, placed: dict[str, int], recent: dict[int, Recent]) -> list[str]:
-        queue, most = allotment.queue.name, allotment.most_partitions(placed, recent)
-        found = self._partitions_after(queue, allotment.turn, most)
-        if self._unpartitioned(queue):
+        lanes, most = self._lanes(allotment.queue.name), allotment.most_partitions(placed, recent)
+        found = lanes.partitions(allotment.turn, most)
+        if lanes.first("", 1):
             found.append("")
         if allotment.turn:
-            found += self._partitions_after(queue, "", most)
+            found += lanes.partitions("", most)
         return found
-
-    def _partitions_after(self, queue: str, after: str, most: int) -> list[str]:
-        if self._by_name is not None:
-            return self._by_name.partitions(_SHARE_OF_NAME, self._values | {"queue": queue}, after, most)
-        values = self._values | {"queue": queue, "after": after, "most": most}
-        return [row[0] for row in self._db.execute(DIALECT.spelled(_PARTITIONS), values)]
-
-    def _unpartitioned(self, queue: str) -> bool:
-        if self._by_name is not None:
-            return self._by_name.fits(_SHARE_OF_NAME, self._values | {"queue": queue, "partition": ""})
-        return (
-            self._db.execute(DIALECT.spelled(_UNPARTITIONED), self._values | {"queue": queue}).fetchone()[0] is not None
-        )
 
     def _placed(self, allotment: Allotment) -> dict[str, int]:
         if not allotment.queue.has_concurrency:
@@ -260,57 +218,54 @@ class Claiming:
         return [Claim(runs[run], steps.get(run, [])) for run in chosen]
 
 
-class ByName:
-    """Finds waiting runs of the functions that a worker knows, `names`, among runs of other functions.
+class Lanes:
+    """Waiting runs of a queue, or of none, of the functions that a worker knows.
 
-    A scan of the waiting runs in their order is slow if most of them are of other functions. So the runs are looked up function by
-    function, in the index `runs_name`, and the first of each are merged in the right order. The index is named, because by its statistics
-    SQLite may prefer another one.
+    The index `runs_waiting` has them by function and partition, so runs of other functions are not read. The first runs of all functions are
+    merged in the right order. The index is named, because by its statistics SQLite may prefer another one.
     """
 
-    def __init__(self, connection: sqlite3.Connection, names: Sequence[str]) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, values: dict[str, Any], queue: str | None, known: Container[str]
+    ) -> None:
         self._db = connection
-        self._names = names
+        self._values = values | {"queue": queue}
+        self._waits = _PLAIN if queue is None else _QUEUED
+        self.names = [name for name in self._waiting() if name in known]
+        """The functions that the worker knows and of which runs wait."""
 
-    def waits_in(self, queue: str) -> bool:
-        return self._any(_ANY, queue)
+    def _waiting(self) -> Iterator[str]:
+        """The functions of which runs wait, from name to name in the index."""
+        statement, name = DIALECT.spelled(_NEXT_NAME.format(waits=self._waits)), ""
+        while (row := self._db.execute(statement, self._values | {"after": name}).fetchone()) is not None:
+            (name,) = row
+            yield name
 
-    def partitions(self, statement: str, values: dict[str, Any], after: str, most: int) -> list[str]:
-        """The partitions of a queue with runs to claim, in order. `statement` finds those of one function."""
+    def partitions(self, after: str, most: int) -> list[str]:
+        """The partitions with runs to claim, in order, after a given one.
+
+        Partitions without such a run are skipped: a slot offered to them would stay empty.
+        """
         found: list[str] = []
+        statement = DIALECT.spelled(_NEXT_PARTITION)
         while len(found) < most:
             each = [
-                self._db.execute(
-                    DIALECT.spelled(_PARTITION_AFTER), {**values, "name": name, "after": after}
-                ).fetchone()[0]
-                for name in self._names
+                self._db.execute(statement, self._values | {"name": name, "after": after}).fetchone()[0]
+                for name in self.names
             ]
             there = [partition for partition in each if partition is not None]
             if not there:
                 break
             after = min(there)
-            if self.fits(statement, {**values, "partition": after}):
+            if self.first(after, 1):
                 found.append(after)
         return found
 
-    def fits(self, statement: str, values: dict[str, Any]) -> bool:
-        """Whether a statement finds runs of any of the functions."""
-        return any(
-            self._db.execute(DIALECT.spelled(statement), {**values, "name": name, "limit": 1}).fetchone()
-            for name in self._names
-        )
-
-    def first(self, statement: str, values: dict[str, Any], limit: int) -> list[str]:
-        """The ids of the first runs of all functions. `statement` finds those of one `name`, with their sort keys."""
-        rows = [
-            row
-            for name in self._names
-            for row in self._db.execute(DIALECT.spelled(statement), values | {"name": name, "limit": limit})
-        ]
-        return [run for run, *_ in islice(sorted(rows, key=lambda row: row[1:]), limit)]
-
-    def _any(self, statement: str, queue: str) -> bool:
-        return any(
-            self._db.execute(DIALECT.spelled(statement), {"queue": queue, "name": name}).fetchone()
-            for name in self._names
-        )
+    def first(self, partition: str, limit: int) -> list[str]:
+        """The ids of the first runs of a partition. No more of them are read than needed."""
+        statement = DIALECT.spelled(_LANE.format(waits=self._waits))
+        lanes = [self._db.execute(statement, self._values | {"name": name, "partition": partition}) for name in self.names]
+        found = [run for run, *_ in islice(merge(*lanes, key=lambda row: row[1:]), limit)]
+        for lane in lanes:
+            lane.close()
+        return found

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from mainspring.model.states import LIVE, State
 from mainspring.store.sql.dialect import distinct
-from mainspring.store.sql.queues import RESUMES, WAITS
+from mainspring.store.sql.queues import READY, RESUMES, WAITS
 from mainspring.store.sql.schedules import WILL_ACT
 from mainspring.store.verbs.run_lists import RunLists
 from mainspring.store.verbs.tick_lists import TickLists
@@ -40,7 +40,7 @@ _READY = [
   SELECT count(*), coalesce(sum(CASE WHEN due < :before THEN 1 ELSE 0 END), 0), min(due)
   FROM (SELECT due FROM runs WHERE {condition} LIMIT :most) x
 """
-    for condition in ("state = 'queued' AND queue IS NULL", WAITS, RESUMES)
+    for condition in (READY, RESUMES)
 ]
 """One statement for each index of ready runs. Of runs of one priority the oldest come first."""
 _LATER = """

@@ -13,6 +13,7 @@ from msgspec import Struct
 from mainspring.errors import Conflict
 from mainspring.model.states import State
 from mainspring.store.sql.dialect import TABLES
+from mainspring.store.sql.queues import QUEUED_RUNS
 from mainspring.store.sql.retention import ENDED_NAMES, LATEST_STEPS, TABLES_OF_RUN
 from mainspring.store.sql.run_filters import LIVE_RUNS
 from mainspring.store.verbs import revive
@@ -44,7 +45,7 @@ _PATCHES = f"""
       AND NOT EXISTS (SELECT 1 FROM steps s WHERE s.run = r.id AND s.kind = 'patch' AND s.name = taken.name))
   FROM taken ORDER BY name, workflow
 """
-_OLDEST_READY = "SELECT min(due) FROM runs WHERE state = 'queued' AND blocked IS NULL"
+_OLDEST_READY = f"SELECT min(due) FROM {QUEUED_RUNS} WHERE blocked IS NULL"
 _LOG = f"""
   INSERT INTO logs ({", ".join(LOG_COLUMNS)}) VALUES ({", ".join(f":{column}" for column in LOG_COLUMNS)})
 """

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import Struct
 
 from mainspring.store.bad_rows import readable
+from mainspring.store.sql.queues import QUEUED_RUNS
 from mainspring.store.sql.runs import by_instance
 
 if TYPE_CHECKING:
@@ -21,16 +22,16 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 200
 _FLEET = "SELECT functions, instances, id FROM workers"
-_WAITS = "state = 'queued' AND fingerprint = '' AND blocked IS NULL AND due <= :now"
-_NAMES = f"SELECT DISTINCT workflow FROM runs WHERE {_WAITS}"
-_UNMARKED = f"SELECT id FROM runs WHERE {_WAITS} AND workflow = :workflow LIMIT :limit"
+_WAITING = f"FROM {QUEUED_RUNS} WHERE fingerprint = '' AND blocked IS NULL AND due <= :now"
+_NAMES = f"SELECT DISTINCT workflow {_WAITING}"
+_UNMARKED = f"SELECT id {_WAITING} AND workflow = :workflow LIMIT :limit"
 _INSTANCES = by_instance(
-    lambda instance: f"SELECT DISTINCT {instance} FROM runs WHERE {_WAITS} AND workflow = :workflow"
+    lambda instance: f"SELECT DISTINCT {instance} {_WAITING} AND workflow = :workflow"
 )
 _UNMARKED_OF = by_instance(
     lambda instance: (
         f"""
-  SELECT id FROM runs WHERE {_WAITS} AND workflow = :workflow AND {instance} = CAST(:instance AS text) LIMIT :limit
+  SELECT id {_WAITING} AND workflow = :workflow AND {instance} = CAST(:instance AS text) LIMIT :limit
 """
     )
 )

@@ -65,18 +65,14 @@ CREATE TABLE runs (
 );
 -- pages of runs, latest first; two runs never share a uid
 CREATE UNIQUE INDEX runs_uid ON runs (uid);
--- claim: ready runs that are in no queue
-CREATE INDEX runs_ready ON runs (priority, due, uid) WHERE state = 'queued' AND queue IS NULL;
--- claim: ready runs of a queue, partition by partition
-CREATE INDEX runs_queue ON runs (queue, partition, priority, due, uid)
-  WHERE state = 'queued' AND queue IS NOT NULL AND attempt_started IS NULL;
+-- claim: waiting runs of each queue, and of none, that a worker knows the functions of, partition by partition
+CREATE INDEX runs_waiting ON runs (queue, workflow, partition, priority, due, uid)
+  WHERE state = 'queued' AND (queue IS NULL OR attempt_started IS NULL);
 -- claim: ready runs that count in their queue already and go on
 CREATE INDEX runs_resumed ON runs (due, uid) WHERE state = 'queued' AND queue IS NOT NULL AND attempt_started IS NOT NULL;
 -- claim: the runs that count in the concurrency of a queue, those that began last
 CREATE INDEX runs_placed ON runs (queue, attempt_started)
   WHERE queue IS NOT NULL AND attempt_started IS NOT NULL AND state IN ('queued', 'running', 'waiting', 'cancelling');
--- claim by a worker that knows only some functions: ready runs of those, without reading the others
-CREATE INDEX runs_name ON runs (workflow, queue, partition, priority, due, uid) WHERE state = 'queued';
 -- claim: runs whose time has come, and when the next one is due
 CREATE INDEX runs_due ON runs (due) WHERE owner IS NULL AND state IN ('scheduled', 'waiting');
 -- start with a key: the unfinished run that has it

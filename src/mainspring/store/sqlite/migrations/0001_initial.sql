@@ -62,18 +62,14 @@ CREATE TABLE mainspring_runs (
 );
 -- pages of runs, latest first; two runs never share a uid
 CREATE UNIQUE INDEX mainspring_runs_uid ON mainspring_runs (uid);
--- claim: ready runs that are in no queue
-CREATE INDEX mainspring_runs_ready ON mainspring_runs (priority, due, uid) WHERE state = 'queued' AND queue IS NULL;
--- claim: ready runs of a queue, partition by partition
-CREATE INDEX mainspring_runs_queue ON mainspring_runs (queue, partition, priority, due, uid)
-  WHERE state = 'queued' AND queue IS NOT NULL AND attempt_started IS NULL;
+-- claim: waiting runs of each queue, and of none, that a worker knows the functions of, partition by partition
+CREATE INDEX mainspring_runs_waiting ON mainspring_runs (queue, workflow, partition, priority, due, uid)
+  WHERE state = 'queued' AND (queue IS NULL OR attempt_started IS NULL);
 -- claim: ready runs that count in their queue already and go on
 CREATE INDEX mainspring_runs_resumed ON mainspring_runs (due, uid) WHERE state = 'queued' AND queue IS NOT NULL AND attempt_started IS NOT NULL;
 -- claim: how many runs of a queue and partition count in its concurrency
 CREATE INDEX mainspring_runs_placed ON mainspring_runs (queue, partition)
   WHERE queue IS NOT NULL AND attempt_started IS NOT NULL AND state IN ('queued', 'running', 'waiting', 'cancelling');
--- claim by a worker that knows only some functions: ready runs of those, without reading the others
-CREATE INDEX mainspring_runs_name ON mainspring_runs (workflow, queue, partition, priority, due, uid) WHERE state = 'queued';
 -- claim: runs whose time has come, and when the next one is due
 CREATE INDEX mainspring_runs_due ON mainspring_runs (due) WHERE owner IS NULL AND state IN ('scheduled', 'waiting');
 -- start with a key: the unfinished run that has it
