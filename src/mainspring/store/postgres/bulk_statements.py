@@ -95,12 +95,18 @@ def _new_run(column: str) -> str:
 
 @cache
 def start(*, lone: bool, notify: bool) -> str:
-    """The statement that inserts runs. It waits for an id that an open transaction has inserted, because that may be rolled back."""
+    """The statement that inserts runs. It waits for an id that an open transaction has inserted, because that may be rolled back.
+
+    Without ON CONFLICT, for which PostgreSQL logs each row twice. An id or a key that was taken a moment ago fails the statement, and each
+    start is then applied alone.
+    """
     return f"""
   INSERT INTO runs ({_RUN})
   SELECT {values(NEW_RUN_COLUMNS, "a") if lone else ", ".join(map(_new_run, NEW_RUN_COLUMNS))}
   FROM set_config('lock_timeout', :patience, true), ({rows(_typed(NEW_RUN_COLUMNS), lone=lone)}) a
-  ON CONFLICT DO NOTHING RETURNING uid{f", {NOTIFY}" if notify else ""}
+  WHERE (SELECT 1 FROM runs r WHERE r.id = a.id) IS NULL
+    AND (a.key IS NULL OR (SELECT 1 FROM runs r WHERE r.key = a.key AND r.completed IS NULL) IS NULL)
+  RETURNING uid{f", {NOTIFY}" if notify else ""}
 """
 
 
