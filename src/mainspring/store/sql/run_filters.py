@@ -9,6 +9,7 @@ from mainspring.model.states import State
 from mainspring.store.sql.queues import READY, RESUMES
 from mainspring.store.sql.records import RUN_COLUMNS
 from mainspring.store.sql.retention import ENDED_NAMES, ended_runs
+from mainspring.store.sql.runs import IN_FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 _TEXTS = ("workflow", "kind", "parent", "queue", "key", "schedule", "version", "forked_from")
 _SPANS = ("created", "started", "completed", "due")
-_STRANDED = "(blocked IS NOT NULL AND state = 'queued')"
+_STRANDED = f"(blocked IS NOT NULL AND state = 'queued' AND {IN_FAILED})"
 """An owned run is not stranded. The versions that failed to replay it are stored until it ends or is released."""
 
 _OWNED = "owner IS NOT NULL"
@@ -170,7 +171,7 @@ def _in_states(states: Sequence[str]) -> list[str]:
         return []
     made = [f"state IN ({', '.join(repr(str(State(state))) for state in states)})"]
     if set(states) <= {"failed", "cancelled"}:
-        made.append("state IN ('failed', 'cancelled')")  # the same text as the condition of the index `runs_failed`
+        made += [IN_FAILED, "state <> 'queued'"]  # the same texts as in the condition of the index `runs_failed`
     return made
 
 

@@ -12,6 +12,8 @@ from mainspring.store.sql.records import NEW_RUN_COLUMNS, RUN_COLUMNS, SCHEDULED
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+IN_FAILED = "state IN ('queued', 'failed', 'cancelled')"
+"""A part of the condition of the index `runs_failed`. SQLite uses an index if a statement has the same text."""
 ENDED = "('succeeded', 'failed', 'cancelled')"
 
 
@@ -351,7 +353,7 @@ _SQLITE_STRAND = f"""
       THEN 'the source of ' || workflow || ' has changed since this run began under version ' || coalesce(version, '?')
            || '; no live worker has that source'
       ELSE 'no live worker knows ' || workflow END)
-  WHERE state = 'queued' AND blocked IS NULL AND fingerprint <> ''
+  WHERE state = 'queued' AND {IN_FAILED} AND blocked IS NULL AND fingerprint <> ''
     AND NOT EXISTS ({_SQLITE_SAME_SOURCE} AND (
       NOT EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(workers.instances) THEN workers.instances END) m WHERE m.key = workflow)
       OR EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(workers.instances) THEN workers.instances END) m, json_each(m.value) i

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from mainspring.store.bad_rows import readable
 from mainspring.store.sql.queues import QUEUED_RUNS
-from mainspring.store.sql.runs import by_instance
+from mainspring.store.sql.runs import IN_FAILED, by_instance
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -38,7 +38,8 @@ _UNMARKED_OF = by_instance(
 _MARKED = by_instance(
     lambda instance: (
         f"""
-  SELECT id, workflow, blocked, {instance} FROM runs WHERE blocked IS NOT NULL AND state = 'queued' AND fingerprint = ''
+  SELECT id, workflow, blocked, {instance} FROM runs
+  WHERE blocked IS NOT NULL AND state = 'queued' AND {IN_FAILED} AND fingerprint = ''
 """
     )
 )

@@ -84,12 +84,12 @@ CREATE INDEX runs_deadline ON runs (deadline)
   WHERE deadline IS NOT NULL AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting');
 -- children of a run: cancel, terminate, expire, delete and show a tree
 CREATE INDEX runs_parent ON runs (parent) WHERE parent IS NOT NULL;
--- a worker starts: ready runs that other source began, which no live worker can continue; list: blocked runs, latest first
-CREATE INDEX runs_begun ON runs (uid) WHERE state = 'queued' AND (fingerprint <> '' OR blocked IS NOT NULL);
 -- ends to process, by a pass of the scheduler, and ends to report, oldest first
 CREATE INDEX runs_end_unhandled ON runs (completed) WHERE completed IS NOT NULL AND (end_unprocessed OR end_unreported);
--- list: runs that failed, or that were cancelled, latest first
-CREATE INDEX runs_failed ON runs (state, uid) WHERE state IN ('failed', 'cancelled');
+-- list: runs that failed, that were cancelled, or that are blocked, latest first; a worker starts: ready runs that other source began, which
+-- no live worker can continue
+CREATE INDEX runs_failed ON runs (state, uid)
+  WHERE state IN ('queued', 'failed', 'cancelled') AND (state <> 'queued' OR fingerprint <> '' OR blocked IS NOT NULL);
 -- a pass of the scheduler: runs of a schedule whose end it has not processed, oldest first; list: runs of a schedule, latest first
 CREATE INDEX runs_of_schedule ON runs (schedule, end_unprocessed, uid) WHERE schedule IS NOT NULL;
 -- list: forks of a run

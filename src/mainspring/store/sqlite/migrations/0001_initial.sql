@@ -81,12 +81,12 @@ CREATE INDEX mainspring_runs_deadline ON mainspring_runs (deadline)
   WHERE deadline IS NOT NULL AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting');
 -- children of a run: cancel, terminate, expire, delete and show a tree
 CREATE INDEX mainspring_runs_parent ON mainspring_runs (parent) WHERE parent IS NOT NULL;
--- a worker starts: ready runs that other source began, which no live worker can continue; list: blocked runs, latest first
-CREATE INDEX mainspring_runs_begun ON mainspring_runs (uid) WHERE state = 'queued' AND (fingerprint <> '' OR blocked IS NOT NULL);
 -- ends to process, by a pass of the scheduler, and ends to report, oldest first
 CREATE INDEX mainspring_runs_end_unhandled ON mainspring_runs (completed) WHERE completed IS NOT NULL AND (end_unprocessed = 1 OR end_unreported);
--- list: runs that failed, or that were cancelled, latest first
-CREATE INDEX mainspring_runs_failed ON mainspring_runs (state, uid) WHERE state IN ('failed', 'cancelled');
+-- list: runs that failed, that were cancelled, or that are blocked, latest first; a worker starts: ready runs that other source began, which
+-- no live worker can continue
+CREATE INDEX mainspring_runs_failed ON mainspring_runs (state, uid)
+  WHERE state IN ('queued', 'failed', 'cancelled') AND (state <> 'queued' OR fingerprint <> '' OR blocked IS NOT NULL);
 -- a pass of the scheduler: runs of a schedule whose end it has not processed, oldest first; list: runs of a schedule, latest first
 CREATE INDEX mainspring_runs_of_schedule ON mainspring_runs (schedule, end_unprocessed, uid) WHERE schedule IS NOT NULL;
 -- list: forks of a run
