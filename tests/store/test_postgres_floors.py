@@ -17,7 +17,7 @@ from mainspring.model.queues import Limits, Queue
 from mainspring.model.states import State
 from mainspring.store.open import open_store
 from mainspring.store.postgres import floors
-from mainspring.store.postgres.claim_statements import ABOVE_FLOORS
+from mainspring.store.postgres.claim_statements import ABOVE_FLOORS, FULL
 from mainspring.store.postgres.dialect import Dialect
 from mainspring.store.sql.retention import PRUNE
 from mainspring.store.verbs.prune import Keep
@@ -83,7 +83,7 @@ def end(store: Store, claims: list[Claim]) -> None:
 def begin(store: Store, queue: str | None, **changes: Any) -> None:
     """Claim and finish runs, so that there are floors at NOW and a second later."""
     for number, due in enumerate((NOW, NOW, NOW + SECOND)):
-        start(store, run(f"before-{number}", queue=queue, due=due, **changes))
+        start(store, run(f"before-{changes.get('partition')}-{number}", queue=queue, due=due, **changes))
         end(store, claim(store, now=NOW + SECOND))
 
 
@@ -160,23 +160,55 @@ def test_a_run_that_has_long_been_under_way_counts(store: Store) -> None:
         end(store, claims)
 
 
-def test_a_look_from_a_floor_does_not_read_what_was_claimed(store: Store, postgres_url: str) -> None:
-    """The entries of claimed runs stay in the index while an old snapshot is open: a look at everything passes over all of them."""
+@pytest.mark.parametrize(
+    "arrives", [{"partition": "p1"}, {"partition": "p3"}, {"partition": ""}, {"workflow": "other"}]
+)
+def test_a_run_of_another_lane_is_found_at_once(store: Store, arrives: dict[str, str]) -> None:
+    """A partition, or a function, that has no floor yet, before, between or after those that have one."""
+    for partition in ("p0", "p2"):
+        begin(store, "q", partition=partition)
+    start(store, run("new", queue="q", due=NOW + SECOND, **arrives))
+    assert ids(claim(store, now=NOW + SECOND)) == ["new"]
+
+
+def test_a_run_of_a_function_that_has_floors_is_found_behind_one_of_an_unknown_function(
+    store: Store, queue: str | None
+) -> None:
+    begin(store, queue)
+    start(store, *(run(f"{name}", workflow=name, queue=queue, due=NOW + SECOND) for name in ("a", "x")))
+    start(store, run("mine", queue=queue, due=NOW + SECOND))
+    assert ids(claim(store, now=NOW + SECOND)) == ["mine"]
+
+
+@pytest.mark.parametrize(
+    ("search", "queue", "partitions"),
+    [
+        ("more", None, 1),
+        *((search, "q", partitions) for search in ("waiting", "partitions", "unpartitioned") for partitions in (1, 10)),
+    ],
+)
+def test_a_search_from_floors_does_not_read_what_was_claimed(
+    store: Store, postgres_url: str, search: str, queue: str | None, partitions: int
+) -> None:
+    """The entries of claimed runs stay in the index while an old snapshot is open: a search of everything passes over all of them."""
+    names = [f"p{number}" for number in range(partitions)] if partitions > 1 else [""]
     with psycopg.connect(postgres_url) as old, psycopg.connect(postgres_url, autocommit=True) as watch:
         old.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         old.execute("SELECT 1 FROM mainspring.runs")
         for part in range(10):
             due = NOW + part * SECOND
-            start(store, *(run(f"{part}-{number}", queue="q", due=due) for number in range(100)))
+            each = (names[number % partitions] for number in range(200))
+            start(store, *(run(f"{part}-{n}", queue=queue, partition=name, due=due) for n, name in enumerate(each)))
             while claims := claim(store, limit=50, now=due):
                 store.apply([finish(each.run.id, epoch=each.run.epoch) for each in claims], due)
         claims_of: Any = store
         (mine,) = claims_of._claims._floors.values()
-        everything, above = (_pages_read(watch, floors) for floors in ("[]", mine.ranges()))
+        everything = _pages_read(watch, getattr(FULL, search), "[]")
+        above = _pages_read(watch, getattr(ABOVE_FLOORS, search), mine.ranges())
     assert everything > 3 * above, (everything, above)
 
 
-def _pages_read(connection: psycopg.Connection, ranges: str) -> int:
+def _pages_read(connection: psycopg.Connection, text: str, ranges: str) -> int:
     asked = request()
     values = {
         "floors": ranges,
@@ -187,8 +219,10 @@ def _pages_read(connection: psycopg.Connection, ranges: str) -> int:
         "instances": [],
         "compatible": False,
         "version": asked.version,
+        "after": "",
+        "most": 100,
     }
-    return _pages_of(connection, ABOVE_FLOORS.unpartitioned, values)
+    return _pages_of(connection, text, values)
 
 
 def _pages_of(connection: psycopg.Connection, text: str, values: dict[str, Any]) -> int:

@@ -17,7 +17,6 @@ class Statements(NamedTuple):
     waiting: str
     partitions: str
     unpartitioned: str
-    partitioned: str
     take_shares: str
     take_ahead: str
 
@@ -312,9 +311,7 @@ class _Search(NamedTuple):
   SELECT name FROM found WHERE name IS NOT NULL AND {self._fits("found.name")} IS NOT NULL LIMIT :most
 """
         lane = "queue = :queue AND workflow = known.name AND partition > :after"
-        others = _walk(
-            "partition", f"{text.WAITS} AND queue = :queue AND workflow = known.name", "gap.low", "gap.high"
-        )
+        others = _walk("partition", f"{text.WAITS} AND queue = :queue AND workflow = known.name", "gap.low", "gap.high")
         return f"""
   WITH {self._known()},
   found AS MATERIALIZED (
@@ -326,15 +323,6 @@ class _Search(NamedTuple):
 
     def unpartitioned(self) -> str:
         return f"WITH {self._known()} {self._fits(chr(39) * 2)}"
-
-    def partitioned(self) -> str:
-        """Whether a partition waits in a queue, of any function."""
-        return f"""
-  WITH {self.begin}names AS MATERIALIZED ({self._names_of(":queue")})
-  SELECT 1 FROM names CROSS JOIN LATERAL (
-    SELECT 1 FROM runs WHERE {text.WAITS} AND queue = :queue AND workflow = names.name AND partition > ''
-    ORDER BY {_ORDER} LIMIT 1) each LIMIT 1
-"""
 
     def take_shares(self, wanted: str, left: str) -> str:
         lane = f"""{text.WAITS} AND queue = {{lane}}.queue AND workflow = {{lane}}.workflow AND partition = {{lane}}.partition
@@ -366,7 +354,7 @@ class _Search(NamedTuple):
 
     def statements(self) -> Statements:
         return Statements(
-            *(self.take(), self.more(), self.waiting(), self.partitions(), self.unpartitioned(), self.partitioned()),
+            *(self.take(), self.more(), self.waiting(), self.partitions(), self.unpartitioned()),
             *(self.take_shares(**how) for how in _HOW),
         )
 

@@ -255,7 +255,7 @@ class Ahead:
         self._request = request
         self._floors = floors
         self._take = statements.take_ahead
-        self._partitioned = statements.partitioned
+        self._partitions = statements.partitions
         self._facts = [Facts(queue, "", request.now, statements, floors) for queue in demands.queues]
         self.demands = demands
         self.passed: list[str] = []
@@ -280,8 +280,10 @@ class Ahead:
                 "queues": len(queues) - number,
                 "mine": sum(self._request.mine.get(queue.name, {}).values()),
                 "rated": "{}",
+                "after": "",
+                "most": 1,
             }
-            found += [*facts.of_limits(), (self._take, values), (self._partitioned, values)]
+            found += [*facts.of_limits(), (self._take, values), (self._partitions, values)]
         return found
 
     def taken(self, rows: Iterator[list[Row]], waiting: set[str], room: int) -> list[Row]:

@@ -41,7 +41,9 @@ _CLAIMABLE = f"""
     AND CASE WHEN blocked IS NULL THEN 1 WHEN NOT json_valid(blocked) THEN 0
       ELSE NOT EXISTS (SELECT 1 FROM json_each(blocked, '$.versions') v WHERE v.value = :version) END
 """
-_NEXT_NAME = "SELECT workflow FROM runs INDEXED BY runs_waiting WHERE {waits} AND workflow > :after ORDER BY workflow LIMIT 1"
+_NEXT_NAME = (
+    "SELECT workflow FROM runs INDEXED BY runs_waiting WHERE {waits} AND workflow > :after ORDER BY workflow LIMIT 1"
+)
 _PLAIN = "state = 'queued' AND queue IS NULL"
 _QUEUED = f"{text.WAITS} AND queue = :queue"
 _LANE = f"""{_KNOWN}
@@ -264,7 +266,9 @@ class Lanes:
     def first(self, partition: str, limit: int) -> list[str]:
         """The ids of the first runs of a partition. No more of them are read than needed."""
         statement = DIALECT.spelled(_LANE.format(waits=self._waits))
-        lanes = [self._db.execute(statement, self._values | {"name": name, "partition": partition}) for name in self.names]
+        lanes = [
+            self._db.execute(statement, self._values | {"name": name, "partition": partition}) for name in self.names
+        ]
         found = [run for run, *_ in islice(merge(*lanes, key=lambda row: row[1:]), limit)]
         for lane in lanes:
             lane.close()

@@ -25,9 +25,7 @@ _FLEET = "SELECT functions, instances, id FROM workers"
 _WAITING = f"FROM {QUEUED_RUNS} WHERE fingerprint = '' AND blocked IS NULL AND due <= :now"
 _NAMES = f"SELECT DISTINCT workflow {_WAITING}"
 _UNMARKED = f"SELECT id {_WAITING} AND workflow = :workflow LIMIT :limit"
-_INSTANCES = by_instance(
-    lambda instance: f"SELECT DISTINCT {instance} {_WAITING} AND workflow = :workflow"
-)
+_INSTANCES = by_instance(lambda instance: f"SELECT DISTINCT {instance} {_WAITING} AND workflow = :workflow")
 _UNMARKED_OF = by_instance(
     lambda instance: (
         f"""
