@@ -163,7 +163,7 @@ def test_a_run_that_has_long_been_under_way_counts(store: Store) -> None:
 @pytest.mark.parametrize(
     "arrives", [{"partition": "p1"}, {"partition": "p3"}, {"partition": ""}, {"workflow": "other"}]
 )
-def test_a_run_of_another_lane_is_found_at_once(store: Store, arrives: dict[str, str]) -> None:
+def test_a_run_of_another_group_is_found_at_once(store: Store, arrives: dict[str, str]) -> None:
     """A partition, or a function, that has no floor yet, before, between or after those that have one."""
     for partition in ("p0", "p2"):
         begin(store, "q", partition=partition)

@@ -33,7 +33,7 @@ def page(**wanted: Any) -> PerDatabase:
 READ_BY: dict[str, Sql] = {
     "pkey": runs.GET_RUN,
     "uid": page(),
-    "waiting": PerDatabase(claim_statements.FULL.take, claims._LANE.format(waits=claims._PLAIN)),
+    "waiting": PerDatabase(claim_statements.FULL.take, claims._GROUP.format(waits=claims._PLAIN)),
     "resumed": PerDatabase(claim_statements.RESUMED, claims._RESUMED),
     "placed": queues.COUNT_PLACED,
     "due": PerDatabase(claim_statements.PROMOTE, claims._PROMOTE.replace("?", ":now")),
@@ -52,7 +52,7 @@ READ_BY: dict[str, Sql] = {
 """The name of each index, and a statement that is read by it."""
 CASES = [
     *READ_BY.items(),
-    ("waiting", PerDatabase(claim_statements.FULL.take_shares, claims._LANE.format(waits=claims._QUEUED))),
+    ("waiting", PerDatabase(claim_statements.FULL.take_shares, claims._GROUP.format(waits=claims._QUEUED))),
     ("waiting", queues.WAITING),
     ("failed", page(stranded=True)),
     ("failed", page(states=("failed", "cancelled"))),

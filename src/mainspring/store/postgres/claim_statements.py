@@ -152,8 +152,8 @@ TAKE_RESUMED = f"""
 """
 
 # -- waiting runs ----------------------------------------------------------------------------------------------------------
-# Waiting runs are in one index, by queue, function and partition: a lane. A worker reads the lanes of the functions that it knows, so runs of
-# other functions, of another team's worker or of one that was renamed, are not in its way. The first runs of each lane are merged in the
+# Waiting runs are in one index, by queue, function and partition: a group. A worker reads the groups of the functions that it knows, so runs of
+# other functions, of another team's worker or of one that was renamed, are not in its way. The first runs of each group are merged in the
 # right order without locks. Then so many of each are locked and claimed, without those that other claims have locked. No EXISTS: PostgreSQL
 # makes a join of it, for which it reads everything. No LIMIT 1 without an order: PostgreSQL may then read the table from the beginning.
 _PLAIN = "state = 'queued' AND queue IS NULL"
@@ -162,14 +162,14 @@ _ORDER = "queue, workflow, partition, priority, due, uid"
 _LAST = "U&'\\+10FFFF'"
 """Sorts after all names."""
 _FULL = f"(SELECT {-(2**63) + 1} AS low, 0 AS since, {2**63 - 1} AS high)"
-"""The range of a whole lane."""
-_ABOVE = "(priority, due) >= ({lane}.low, {lane}.since) AND priority <= {lane}.high"
+"""The range of a whole group."""
+_ABOVE = "(priority, due) >= ({group}.low, {group}.since) AND priority <= {group}.high"
 _FLOORS = """floors AS MATERIALIZED (
     SELECT queue COLLATE "C" AS queue, workflow COLLATE "C" AS workflow, partition COLLATE "C" AS partition, low, since, high
     FROM json_to_recordset(:floors::json)
       AS f (queue text, workflow text, partition text, low bigint, since bigint, high bigint)),
   """
-"""The ranges of lanes that have floors: see `floors.py`."""
+"""The ranges of groups that have floors: see `floors.py`."""
 _MOST_PARTITIONS = 1_000
 
 
@@ -211,35 +211,35 @@ class _Search(NamedTuple):
         CROSS JOIN LATERAL ({_walk("workflow", condition, "gap.low", "gap.high")}) others"""
 
     def ranges(self, queue: str, workflow: str, partition: str) -> str:
-        """The ranges of one lane, in their order."""
+        """The ranges of one group, in their order."""
         if not self.above:
             return _FULL
-        lane = f"FROM floors f WHERE f.queue = {queue} AND f.workflow = {workflow} AND f.partition = {partition}"
+        group = f"FROM floors f WHERE f.queue = {queue} AND f.workflow = {workflow} AND f.partition = {partition}"
         return f"""(
-        SELECT f.low, f.since, f.high {lane}
-        UNION ALL SELECT full_range.* FROM {_FULL} full_range WHERE NOT EXISTS (SELECT 1 {lane}))"""
+        SELECT f.low, f.since, f.high {group}
+        UNION ALL SELECT full_range.* FROM {_FULL} full_range WHERE NOT EXISTS (SELECT 1 {group}))"""
 
     # -- runs without a queue ----------------------------------------------------------------------------------------------
     def _plain(self) -> str:
-        return f"""{self.begin}lanes AS MATERIALIZED (
+        return f"""{self.begin}groups AS MATERIALIZED (
     SELECT known.name AS workflow, f.low, f.since, f.high
     FROM ({self.names(_PLAIN, "''")}) known CROSS JOIN LATERAL {self.ranges("''", "known.name", "''")} f
     WHERE known.name = ANY(:names::text[]))"""
 
     def take(self) -> str:
-        lane = f"{_PLAIN} AND workflow = {{lane}}.workflow AND partition = '' AND {_ABOVE} AND {_FITTING}"
+        group = f"{_PLAIN} AND workflow = {{group}}.workflow AND partition = '' AND {_ABOVE} AND {_FITTING}"
         return f"""
   WITH {self._plain()},
   best AS MATERIALIZED (
     SELECT workflow, low, since, high, count(*) AS count FROM (
-      SELECT lanes.* FROM lanes CROSS JOIN LATERAL (
-        SELECT priority, due, uid FROM runs WHERE {lane.format(lane="lanes")}
+      SELECT groups.* FROM groups CROSS JOIN LATERAL (
+        SELECT priority, due, uid FROM runs WHERE {group.format(group="groups")}
         ORDER BY {_ORDER} LIMIT :limit::bigint + 1) each
       ORDER BY each.priority, each.due, each.uid LIMIT :limit::bigint + 1) first
     GROUP BY 1, 2, 3, 4),
   ready AS MATERIALIZED (
     SELECT each.* FROM best CROSS JOIN LATERAL (
-      SELECT id, priority, due, uid FROM runs WHERE {lane.format(lane="best")}
+      SELECT id, priority, due, uid FROM runs WHERE {group.format(group="best")}
       ORDER BY {_ORDER} LIMIT best.count FOR NO KEY UPDATE SKIP LOCKED) each),
   chosen AS MATERIALIZED (SELECT id FROM ready ORDER BY priority, due, uid LIMIT :limit)
   {_TAKEN_PLAIN}
@@ -248,8 +248,8 @@ class _Search(NamedTuple):
     def more(self) -> str:
         return f"""
   WITH {self._plain()}
-  SELECT 1 FROM lanes CROSS JOIN LATERAL (
-    SELECT 1 FROM runs WHERE {_PLAIN} AND workflow = lanes.workflow AND partition = '' AND {_ABOVE.format(lane="lanes")} AND {_FITTING}
+  SELECT 1 FROM groups CROSS JOIN LATERAL (
+    SELECT 1 FROM runs WHERE {_PLAIN} AND workflow = groups.workflow AND partition = '' AND {_ABOVE.format(group="groups")} AND {_FITTING}
     ORDER BY {_ORDER} LIMIT 1) each LIMIT 1
 """
 
@@ -267,7 +267,7 @@ class _Search(NamedTuple):
         return f"""(
     SELECT 1 FROM known CROSS JOIN LATERAL {self.ranges(":queue", "known.name", partition)} f CROSS JOIN LATERAL (
       SELECT 1 FROM runs WHERE {text.WAITS} AND queue = :queue AND workflow = known.name AND runs.partition = {partition}
-        AND {_ABOVE.format(lane="f")} AND {_FITTING}
+        AND {_ABOVE.format(group="f")} AND {_FITTING}
       ORDER BY {_ORDER} LIMIT 1) each LIMIT 1)"""
 
     def waiting(self) -> str:
@@ -279,12 +279,12 @@ class _Search(NamedTuple):
         waits = f"SELECT 1 FROM runs WHERE {text.WAITS} AND queue = queues.name AND"
         return f"""
   WITH {self.begin}gaps AS MATERIALIZED (
-    SELECT queue, workflow, partition, lead(workflow, 1, {_LAST}) OVER lanes AS next_workflow, lead(partition, 1, '') OVER lanes AS next_partition
+    SELECT queue, workflow, partition, lead(workflow, 1, {_LAST}) OVER in_order AS next_workflow, lead(partition, 1, '') OVER in_order AS next_partition
     FROM (SELECT DISTINCT queue, workflow, partition FROM floors UNION ALL SELECT name, '', '' FROM queues) known
-    WINDOW lanes AS (PARTITION BY queue ORDER BY workflow, partition))
+    WINDOW in_order AS (PARTITION BY queue ORDER BY workflow, partition))
   SELECT {", ".join(f"queues.{column}" for column in text.QUEUE_COLUMNS)} FROM queues
   WHERE (SELECT 1 FROM floors f CROSS JOIN LATERAL (
-      {waits} workflow = f.workflow AND partition = f.partition AND {_ABOVE.format(lane="f")} ORDER BY {_ORDER} LIMIT 1) each
+      {waits} workflow = f.workflow AND partition = f.partition AND {_ABOVE.format(group="f")} ORDER BY {_ORDER} LIMIT 1) each
     WHERE f.queue = queues.name LIMIT 1) IS NOT NULL
   OR (SELECT 1 FROM gaps CROSS JOIN LATERAL (
       {waits} (workflow, partition) > (gaps.workflow, gaps.partition)
@@ -310,13 +310,13 @@ class _Search(NamedTuple):
     UNION ALL SELECT ({following.format(after="found.name")}) FROM found WHERE name IS NOT NULL)
   SELECT name FROM found WHERE name IS NOT NULL AND {self._fits("found.name")} IS NOT NULL LIMIT :most
 """
-        lane = "queue = :queue AND workflow = known.name AND partition > :after"
+        group = "queue = :queue AND workflow = known.name AND partition > :after"
         others = _walk("partition", f"{text.WAITS} AND queue = :queue AND workflow = known.name", "gap.low", "gap.high")
         return f"""
   WITH {self._known()},
   found AS MATERIALIZED (
     SELECT partition AS name FROM floors WHERE queue = :queue AND partition > :after
-    UNION SELECT others.name FROM known CROSS JOIN LATERAL {_between("partition", lane, ":after::text")} gap
+    UNION SELECT others.name FROM known CROSS JOIN LATERAL {_between("partition", group, ":after::text")} gap
       CROSS JOIN LATERAL ({others} LIMIT {_MOST_PARTITIONS}) others)
   SELECT name FROM (SELECT name FROM found ORDER BY name OFFSET 0) found WHERE {self._fits("found.name")} IS NOT NULL LIMIT :most
 """
@@ -325,11 +325,11 @@ class _Search(NamedTuple):
         return f"WITH {self._known()} {self._fits(chr(39) * 2)}"
 
     def take_shares(self, wanted: str, left: str) -> str:
-        lane = f"""{text.WAITS} AND queue = {{lane}}.queue AND workflow = {{lane}}.workflow AND partition = {{lane}}.partition
+        group = f"""{text.WAITS} AND queue = {{group}}.queue AND workflow = {{group}}.workflow AND partition = {{group}}.partition
           AND {_ABOVE} AND {_FITTING}"""
         return f"""
   WITH {self.begin}{wanted},
-  lanes AS MATERIALIZED (
+  groups AS MATERIALIZED (
     SELECT wanted.queue, wanted.partition, known.name AS workflow, f.low, f.since, f.high
     FROM (SELECT DISTINCT queue FROM wanted WHERE count > 0) each
     CROSS JOIN LATERAL ({self._names_of("each.queue")}) known
@@ -339,15 +339,15 @@ class _Search(NamedTuple):
   best AS MATERIALIZED (
     SELECT first.queue, first.partition, first.workflow, first.low, first.since, first.high, count(*) AS count
     FROM wanted CROSS JOIN LATERAL (
-      SELECT lanes.* FROM lanes CROSS JOIN LATERAL (
-        SELECT priority, due, uid FROM runs WHERE {lane.format(lane="lanes")}
+      SELECT groups.* FROM groups CROSS JOIN LATERAL (
+        SELECT priority, due, uid FROM runs WHERE {group.format(group="groups")}
         ORDER BY {_ORDER} LIMIT wanted.count) each
-      WHERE lanes.queue = wanted.queue AND lanes.partition = wanted.partition
+      WHERE groups.queue = wanted.queue AND groups.partition = wanted.partition
       ORDER BY each.priority, each.due, each.uid LIMIT wanted.count) first
     GROUP BY 1, 2, 3, 4, 5, 6),
   chosen AS MATERIALIZED (
     SELECT each.id FROM best CROSS JOIN LATERAL (
-      SELECT id FROM runs WHERE {lane.format(lane="best")}
+      SELECT id FROM runs WHERE {group.format(group="best")}
       ORDER BY {_ORDER} LIMIT best.count FOR NO KEY UPDATE SKIP LOCKED) each)
   {_TAKEN_SHARES.format(left=left)}
 """

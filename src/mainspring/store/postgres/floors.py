@@ -2,8 +2,8 @@
 
 A claimed run leaves a dead entry in the index of ready runs, and so does a schedule that was due. While another transaction keeps an old
 snapshot open, vacuum cannot remove such entries, and a search from the beginning of the index reads all of them. `Floors` remembers for
-claims, by lane and priority, up to where runs were claimed; a lane is a queue, a function and a partition. `ScheduleFloors` remembers for passes of the scheduler up to where schedules
-have acted. The next searches begin there.
+claims up to where runs were claimed: by priority, in each group of runs with the same queue, function and partition. `ScheduleFloors`
+remembers for passes of the scheduler up to where schedules have acted. The next searches begin there.
 
 Runs and schedules that become ready below a floor are found all the same. Their notification says so (`overdue` of runs, `due` of
 schedules), which drops the floors. And every few seconds a search covers everything, because notifications can get lost (`FullSearches`). While
@@ -33,10 +33,10 @@ _PAUSE = 2.0
 _SHARE = 20
 _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 _MOST_REMEMBERED = 1_000
-_MOST_LANES = 1_000
-"""A queue with floors in more lanes than that is searched from the beginning."""
+_MOST_GROUPS = 1_000
+"""A queue with floors in more groups than that is searched from the beginning."""
 
-Lane: TypeAlias = tuple[str, str, str]
+Group: TypeAlias = tuple[str, str, str]
 """A queue, a function and a partition."""
 
 PLAIN = ""
@@ -106,8 +106,8 @@ class Floors:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._searches = FullSearches()
-        self._floors: dict[str, dict[Lane, dict[int, int]]] = {}
-        self._before: dict[str, dict[Lane, dict[int, int]]] = {}
+        self._floors: dict[str, dict[Group, dict[int, int]]] = {}
+        self._before: dict[str, dict[Group, dict[int, int]]] = {}
         self._counted: dict[str, Counted] = {}
         self._due = self._deadline = self._resumed = 0
         self.drop = self._searches.drop
@@ -134,21 +134,21 @@ class Floors:
             for queue in self._before.keys() - set(queues):
                 self._floors.setdefault(queue, self._before.pop(queue))
 
-    def taken(self, runs: Iterable[tuple[Lane, int, int]]) -> None:
-        """Raise the floors to the priority and due time of claimed runs. No run of their lanes below them is left to claim."""
+    def taken(self, runs: Iterable[tuple[Group, int, int]]) -> None:
+        """Raise the floors to the priority and due time of claimed runs. No run of their groups below them is left to claim."""
         with self._lock:
-            for lane, priority, due in runs:
-                lanes = self._floors.setdefault(lane[0], {})
-                floors = lanes.setdefault(lane, {})
+            for group, priority, due in runs:
+                groups = self._floors.setdefault(group[0], {})
+                floors = groups.setdefault(group, {})
                 floors[priority] = max(floors.get(priority, 0), due - SLACK)
-                if len(lanes) > _MOST_LANES:
-                    lanes.clear()
+                if len(groups) > _MOST_GROUPS:
+                    groups.clear()
 
     def ranges(self) -> str:
-        """The ranges to search, as JSON: for each lane ranges of the index, from a key up to a priority."""
+        """The ranges to search, as JSON: for each group ranges of the index, from a key up to a priority."""
         with self._lock:
-            lanes = [each for queue in self._floors.values() for each in queue.items()]
-            return json.dumps([row for lane, floors in lanes for row in _ranges(lane, floors)])
+            groups = [each for queue in self._floors.values() for each in queue.items()]
+            return json.dumps([row for group, floors in groups for row in _ranges(group, floors)])
 
     # -- scheduled runs, deadlines, and runs to continue -----------------------------------------------------------------
     def times(self) -> dict[str, int]:
@@ -180,8 +180,8 @@ class Floors:
             self._counted[queue] = Counted(since, earlier)
 
 
-def _ranges(lane: Lane, floors: Mapping[int, int]) -> Iterable[dict[str, Any]]:
-    where = dict(zip(("queue", "workflow", "partition"), lane, strict=True))
+def _ranges(group: Group, floors: Mapping[int, int]) -> Iterable[dict[str, Any]]:
+    where = dict(zip(("queue", "workflow", "partition"), group, strict=True))
     priorities = sorted(floors)
     yield {**where, "low": _LOWEST, "since": 0, "high": priorities[0] - 1}
     for priority, following in zip(priorities, [*priorities[1:], None], strict=True):

@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     from mainspring.store.postgres.claim_statements import Statements
     from mainspring.store.postgres.database import Connection
     from mainspring.store.postgres.dialect import Dialect
-    from mainspring.store.postgres.floors import Floors, Lane
+    from mainspring.store.postgres.floors import Floors, Group
     from mainspring.store.postgres.libpq import Row, Value
     from mainspring.store.protocol import ClaimRequest
     from mainspring.store.queues import Allotment, Demands, Recent
 
 Asked: TypeAlias = "tuple[str, dict[str, Value]]"
 _COLUMNS = {name: number for number, name in enumerate(RUN_COLUMNS)}
-_LANE = [_COLUMNS[name] for name in ("queue", "workflow", "partition")]
+_GROUP = [_COLUMNS[name] for name in ("queue", "workflow", "partition")]
 
 
 class Queued:
@@ -220,7 +220,7 @@ class Queued:
         for row in taken:
             queue, partition = row[_COLUMNS["queue"]], row[_COLUMNS["partition"]]
             partitions[queue].append(partition)
-        self._floors.taken(map(_lane, taken))
+        self._floors.taken(map(_group, taken))
         for allotment in allotments:
             order = {share.partition: number for number, share in enumerate(allotment.admission.shares)}
             allotment.took(sorted(partitions[allotment.queue.name], key=order.__getitem__))
@@ -234,9 +234,9 @@ class Queued:
         return answers[len(begin) : len(begin) + len(asked)]
 
 
-def _lane(row: Row) -> tuple[Lane, int, int]:
-    """The lane, priority and due time of a claimed run."""
-    queue, workflow, partition = (row[column] for column in _LANE)
+def _group(row: Row) -> tuple[Group, int, int]:
+    """The group, priority and due time of a claimed run."""
+    queue, workflow, partition = (row[column] for column in _GROUP)
     return (queue, workflow, partition), row[_COLUMNS["priority"]], row[_COLUMNS["due"]]
 
 
@@ -306,7 +306,7 @@ class Ahead:
             elif name in waiting:
                 allotment.decide([""], facts.placed, {})
             allotment.took([""] * len(taken))
-            self._floors.taken(map(_lane, taken))
+            self._floors.taken(map(_group, taken))
         return found
 
 

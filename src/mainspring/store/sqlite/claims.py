@@ -46,7 +46,7 @@ _NEXT_NAME = (
 )
 _PLAIN = "state = 'queued' AND queue IS NULL"
 _QUEUED = f"{text.WAITS} AND queue = :queue"
-_LANE = f"""{_KNOWN}
+_GROUP = f"""{_KNOWN}
   SELECT id, priority, due, uid FROM runs INDEXED BY runs_waiting
   WHERE {{waits}} AND workflow = :name AND partition = :partition AND {_CLAIMABLE}
   ORDER BY priority, due, uid
@@ -109,13 +109,13 @@ class Claiming:
             "listed": None if request.queues is None else json.dumps(sorted(request.queues)),
         }
         self._more = self._short = False
-        self._lanes_of: dict[str | None, Lanes] = {}
+        self._groups_of: dict[str | None, Groups] = {}
 
     def claim(self) -> Claimed:
         request = self._request
         self._db.execute(DIALECT.spelled(_PROMOTE), (request.now,))
         waiting = text.to_queues(self._db.execute(DIALECT.spelled(text.WAITING)))
-        waiting = [queue for queue in waiting if self._lanes(queue.name).names]
+        waiting = [queue for queue in waiting if self._groups(queue.name).names]
         exceptions = (
             text.to_exceptions(self._db.execute(DIALECT.spelled(text.EXCEPTIONS)).fetchall()) if waiting else {}
         )
@@ -131,14 +131,14 @@ class Claiming:
         return Claimed(claims, min(times, default=None), self._more, self._short, demands.held)
 
     # -- choosing ------------------------------------------------------------------------------------------------------
-    def _lanes(self, queue: str | None) -> Lanes:
+    def _groups(self, queue: str | None) -> Groups:
         """Runs are claimed at the end, so until then the same runs wait."""
-        if queue not in self._lanes_of:
-            self._lanes_of[queue] = Lanes(self._db, self._values, queue, self._request.functions)
-        return self._lanes_of[queue]
+        if queue not in self._groups_of:
+            self._groups_of[queue] = Groups(self._db, self._values, queue, self._request.functions)
+        return self._groups_of[queue]
 
     def _plain(self, limit: int) -> list[str]:
-        found = self._lanes(None).first("", limit + 1)
+        found = self._groups(None).first("", limit + 1)
         self._more = self._more or len(found) > limit
         return found[:limit]
 
@@ -160,9 +160,9 @@ class Claiming:
             placed, recent = self._placed(allotment), self._recent(allotment)
             admission = allotment.decide(self._partitions(allotment, placed, recent), placed, recent)
             taken: list[tuple[str, str]] = []
-            lanes = self._lanes(allotment.queue.name)
+            groups = self._groups(allotment.queue.name)
             for share in admission.shares:
-                taken += [(run, share.partition) for run in lanes.first(share.partition, share.count)]
+                taken += [(run, share.partition) for run in groups.first(share.partition, share.count)]
             runs = [run for run, _ in taken]
             chosen += runs
             allotment.took([partition for _, partition in taken])
@@ -172,12 +172,12 @@ class Claiming:
         return chosen
 
     def _partitions(self, allotment: Allotment, placed: dict[str, int], recent: dict[int, Recent]) -> list[str]:
-        lanes, most = self._lanes(allotment.queue.name), allotment.most_partitions(placed, recent)
-        found = lanes.partitions(allotment.turn, most)
-        if lanes.first("", 1):
+        groups, most = self._groups(allotment.queue.name), allotment.most_partitions(placed, recent)
+        found = groups.partitions(allotment.turn, most)
+        if groups.first("", 1):
             found.append("")
         if allotment.turn:
-            found += lanes.partitions("", most)
+            found += groups.partitions("", most)
         return found
 
     def _placed(self, allotment: Allotment) -> dict[str, int]:
@@ -220,7 +220,7 @@ class Claiming:
         return [Claim(runs[run], steps.get(run, [])) for run in chosen]
 
 
-class Lanes:
+class Groups:
     """Waiting runs of a queue, or of none, of the functions that a worker knows.
 
     The index `runs_waiting` has them by function and partition, so runs of other functions are not read. The first runs of all functions are
@@ -265,11 +265,11 @@ class Lanes:
 
     def first(self, partition: str, limit: int) -> list[str]:
         """The ids of the first runs of a partition. No more of them are read than needed."""
-        statement = DIALECT.spelled(_LANE.format(waits=self._waits))
-        lanes = [
+        statement = DIALECT.spelled(_GROUP.format(waits=self._waits))
+        groups = [
             self._db.execute(statement, self._values | {"name": name, "partition": partition}) for name in self.names
         ]
-        found = [run for run, *_ in islice(merge(*lanes, key=lambda row: row[1:]), limit)]
-        for lane in lanes:
-            lane.close()
+        found = [run for run, *_ in islice(merge(*groups, key=lambda row: row[1:]), limit)]
+        for group in groups:
+            group.close()
         return found
