@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import re
@@ -20,6 +21,7 @@ from mainspring import App
 from mainspring import run as mainspring_run
 from mainspring.operations import health
 from mainspring.store.sql.dialect import prefixed
+from tests.store.build import StoreSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -360,6 +362,21 @@ def test_a_process_that_holds_the_lock_is_named(mainspring: Mainspring, store_ur
         assert f"the session {pid}" in result.stdout
     assert result.exit_code == 1
     assert "locks" in result.stdout
+
+
+@pytest.mark.parametrize("holds", ["one", "many"])
+def test_a_process_that_holds_the_lock_again_and_again_is_well(monkeypatch: pytest.MonkeyPatch, holds: str) -> None:
+    """It is the same process at every look, but not the same hold: a busy worker."""
+    seconds = itertools.count()
+
+    def busy(_url: str, _settings: object, *, everywhere: bool) -> list[str]:
+        assert everywhere
+        since = next(seconds) // 4 if holds == "many" else 0
+        return [f"process 4711 on host holds the lock for writing since 12:00:{since:02} UTC, and is stopped"]
+
+    monkeypatch.setattr(health, "blockers", busy)
+    monkeypatch.setattr(health, "_MOMENT", 0)
+    assert len(list(health._locks("sqlite://", StoreSettings()))) == (1 if holds == "one" else 0)
 
 
 HOLD = """

@@ -35,6 +35,7 @@ _MOST_STRANDED = 10
 _READY = ("queued", "running", "cancelling")
 _FAR_OFF = 0.5
 _MOMENT = 1.0
+_LOOKS = 10
 _MINUTE = 60
 _LONG_LAG = 60.0
 _LONG_BEHIND = 600.0
@@ -135,19 +136,24 @@ def _defects(operations: Operations) -> Iterator[Finding]:
 
 
 def _locks(url: str, settings: StoreSettings) -> Iterator[Finding]:
-    """Yield processes and sessions that block others for longer than a write takes."""
-    first = blockers(url, settings, everywhere=True)
-    if not first:
-        return
-    time.sleep(_MOMENT)
-    for reason in blockers(url, settings, everywhere=True):
-        if any(_who(reason) == _who(each) for each in first):
-            yield Finding("locks", WRONG, reason, "end it, or let it go on: all writers wait for it")
+    """Yield processes and sessions that block others for longer than a write takes: those that every look of a moment finds.
+
+    Two looks are not enough: a busy worker holds the lock again and again, each time for a moment.
+    """
+    found = blockers(url, settings, everywhere=True)
+    for _ in range(_LOOKS):
+        if not found:
+            return
+        time.sleep(_MOMENT / _LOOKS)
+        held = {_hold(reason) for reason in found}
+        found = [reason for reason in blockers(url, settings, everywhere=True) if _hold(reason) in held]
+    for reason in found:
+        yield Finding("locks", WRONG, reason, "end it, or let it go on: all writers wait for it")
 
 
-def _who(reason: str) -> str:
-    """Return the beginning of a lock's description, which names the process or session."""
-    return " ".join(reason.split()[:4])
+def _hold(reason: str) -> str:
+    """Return the beginning of a lock's description: the process or session, and since when it holds the lock if that is known."""
+    return reason.partition(",")[0]
 
 
 def _time_zones() -> Finding:
