@@ -29,6 +29,7 @@ from mainspring import (
     Tx,
     parse_cron_items,
     parse_crontab,
+    run,
 )
 from mainspring.errors import Conflict, InvalidInput, MainspringError
 
@@ -144,6 +145,11 @@ def verbs_of_runs(app: App, client: Client) -> dict[str, Ask]:
         "ask question": lambda v: any_app.ask("done", v, 1, timeout=0),
         "fork step": lambda v: runs.fork("done", v),
         "fork version": lambda v: runs.fork("done", version=v),
+        "fork children": lambda v: runs.fork("unknown", children=v),
+        "set_attributes, runs": lambda v: runs.set_attributes(v, {"a": 1}),
+        "set_attributes": lambda v: runs.set_attributes("unknown", v),
+        "set_newest": any_app.versions.set_newest,
+        "force": lambda v: any_app.versions.force("unknown", version=v),
         "load": runs.load,
         "load, one": lambda v: runs.load([v]),
         "reschedule": lambda v: runs.reschedule("done", at=v),
@@ -364,6 +370,27 @@ async def test_flags_and_keys_are_what_they_say(app: App) -> None:
     ):
         with pytest.raises(InvalidInput):
             await _answer(wrong)
+
+
+@pytest.mark.parametrize("name", ["", " ", "x\0y", "\ud800", 7])
+async def test_names_inside_a_run_are_refused_before_anything_is_done(store_url: str, name: Any) -> None:
+    app, done = App(store_url), list[str]()
+
+    @app.workflow
+    async def asks() -> None:
+        with pytest.raises(InvalidInput):
+            await run.step(name, done.append, "a")
+        with pytest.raises(InvalidInput):
+            run.patched(name)
+
+    async with app:
+        await asks()
+    assert done == []
+
+
+async def test_no_connection_cannot_be_joined(app: App) -> None:
+    with pytest.raises(InvalidInput, match="not None"):
+        app.joined(None)
 
 
 async def test_a_stale_revision_is_a_conflict_also_where_nothing_would_change(app: App) -> None:

@@ -172,3 +172,17 @@ def test_every_dropped_tick_is_counted(stepped: Stepped) -> None:
     dropped = [tick for tick in stepped.ticks() if tick.outcome is TickOutcome.DROPPED]
     assert {tick.reason for tick in dropped} >= {"its backfill was stopped", "its run was cancelled while it waited"}
     assert stepped.row().dropped == len(dropped) == 4
+
+
+async def test_a_waiting_tick_whose_run_an_operator_has_ended_says_so(bench: Bench) -> None:
+    bench.durations = {"*": "1h"}
+    await bench.create("5m", Overlap.BUFFER_ALL)
+    await bench.app.schedules.trigger("s")
+    waiting = [await bench.app.schedules.trigger("s") for _ in range(2)]
+    completed, cancelled = (each.id for each in waiting if each is not None)
+    assert await bench.app.runs.complete(completed)
+    assert await bench.app.runs.cancel(cancelled)
+    await bench.to("00:01")
+    reasons = {tick.run: str(tick.reason) for tick in await bench.ticks()}
+    assert "it has succeeded" in reasons[completed]
+    assert "was cancelled while it waited" in reasons[cancelled]

@@ -55,6 +55,13 @@ def check_several(what: str, value: object) -> list[Any]:
     raise InvalidInput(f"{what} is a list, not {short(value)}")  # pyright: ignore[reportUnknownArgumentType]
 
 
+def check_mapping(what: str, value: object) -> Mapping[Any, Any]:
+    """Return a mapping, such as a dict."""
+    if not isinstance(value, Mapping):
+        raise InvalidInput(f"{what} is a mapping, not {short(value)}")
+    return value  # pyright: ignore[reportUnknownVariableType]
+
+
 def check_time(what: str, value: object) -> int:
     """Return a point in time, an aware datetime or seconds since 1970, in microseconds."""
     if isinstance(value, datetime):

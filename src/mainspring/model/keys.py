@@ -24,6 +24,10 @@ class KeyMode(StrEnum):
     """A holder that is not yet due is delayed further and takes over the new request."""
 
 
+KEEPING = frozenset({KeyMode.UNSAFE_DEDUPE, KeyMode.RETURN_EXISTING, KeyMode.REJECT})
+"""The modes in which the holder stays as it is."""
+
+
 class Holder(Struct, frozen=True):
     """The run that holds the key."""
 

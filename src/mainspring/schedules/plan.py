@@ -149,11 +149,18 @@ class Planning:
         for tick in self.situation.waiting:
             tick = structs.replace(tick)  # noqa: PLW2901  (a plan may be made twice from one situation)
             if tick.run is not None and tick.run in self.plan.processed:
-                self.drop(tick, "its run was cancelled while it waited")
+                self.drop(tick, self._why_ended_waiting(tick.run))
             elif tick.outcome is TickOutcome.PENDING and tick.due > self.now:
                 self.held.append(tick)
             else:
                 self._due.append(tick)
+
+    def _why_ended_waiting(self, run_id: str) -> str:
+        """Return why the run of a waiting tick has ended. Only an operator can let it succeed, fail or begin before its turn."""
+        state = next(run.state for run in self.situation.runs if run.id == run_id)
+        if state is State.CANCELLED:
+            return "its run was cancelled while it waited"
+        return f"an operator has ended its run, or had it begin, before its turn; it has {state}"
 
     def drop(self, tick: Tick, reason: str) -> None:
         """Record that a waiting tick starts nothing."""
@@ -333,7 +340,7 @@ class Planning:
     def _create_waiting_run(self, tick: Tick) -> None:
         """Create the run of a tick that has to wait, without a due time, so that callers can wait for it and cancel it."""
         begin = actions.beginning(self.schedule, tick, self.times, self.now, self._new_uid)
-        if begin.run.id not in self.situation.taken:
+        if begin.run.id not in self.situation.refused:
             begin.run.state, begin.run.due = State.SCHEDULED, None
             tick.run = begin.run.id
             self.plan.starts.append(begin)
@@ -346,8 +353,9 @@ class Planning:
         if tick.run is not None:
             begin.run.id = tick.run  # as the caller knows it, whatever the action's id is by now
             self.plan.releases.append(begin)
-        elif begin.run.id in self.situation.taken:
-            tick.outcome, tick.reason = TickOutcome.START_FAILED, f"there is a run {begin.run.id} already"
+        elif begin.run.id in self.situation.refused:
+            tick.outcome, tick.reason = self.situation.refused[begin.run.id]
+            schedule.skipped += tick.outcome is TickOutcome.SKIPPED_OVERLAP
             return
         else:
             self.plan.starts.append(begin)

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mainspring.model.runs import NewRun
-    from mainspring.model.schedules import Backfill, Hook, Schedule, ScheduleRun, Tick
+    from mainspring.model.schedules import Backfill, Hook, Schedule, ScheduleRun, Tick, TickOutcome
 
+Refusal: TypeAlias = "tuple[TickOutcome, str]"
+"""What becomes of a tick whose run cannot start: the outcome and the reason."""
 MOST_TAKEN = 500
 """The most nominal times with a tick that are looked up at once for each backfill."""
 
@@ -39,8 +41,8 @@ class Situation(Struct):
     """Whether a live worker lists the schedule, if it is an entry of a crontab."""
     hooks: list[Hook] = field(default_factory=list["Hook"])
     """Functions that receive alerts."""
-    taken: frozenset[str] = frozenset()
-    """Ids that an earlier attempt at this plan wanted for its runs, and that belong to other runs."""
+    refused: dict[str, Refusal] = field(default_factory=dict[str, "Refusal"])
+    """By id: the runs that an earlier attempt at this plan wanted to start, and what becomes of their ticks instead."""
 
 
 class Beginning(Struct):

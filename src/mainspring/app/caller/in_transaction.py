@@ -20,6 +20,7 @@ from mainspring.engine.operations.messages import unknown_error
 from mainspring.engine.replay.branches import ours
 from mainspring.engine.replay.context import StepScope, TransactionScope, current, here
 from mainspring.errors import InTransaction as InTransactionError
+from mainspring.errors import InvalidInput
 from mainspring.operations.runs.actions import RunActions
 from mainspring.store.external import sqlalchemy
 from mainspring.store.external.deferred import Cancel
@@ -379,6 +380,8 @@ class JoinedBlock:
     """`with app.joined(connection):` or `async with`. The runs started inside exist only if the user's transaction commits."""
 
     def __init__(self, runtime: Runtime, connection: Any) -> None:
+        if connection is None:
+            raise InvalidInput("joined takes the connection or session of your transaction, not None")
         self._runtime = runtime
         self._connection = connection
         self._scope: TransactionScope | None = None

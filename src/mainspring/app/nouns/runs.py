@@ -12,7 +12,7 @@ from mainspring.app.sync.mapped import Mapped
 from mainspring.app.waiting.handle import Handle
 from mainspring.codec import check_size, value_codec
 from mainspring.errors import InvalidInput, NotSerializable
-from mainspring.model.given import check_flag, check_name, check_several
+from mainspring.model.given import check_flag, check_mapping, check_name, check_several
 from mainspring.operations.runs.actions import RUN_ACTIONS, Changed, Figures, Loaded, RunActions, check_reason
 from mainspring.operations.runs.bulk import find
 from mainspring.operations.runs.info import Lines, RunInfo, RunPage, Runs, StepInfo, with_handle
@@ -199,7 +199,7 @@ class RunVerbs(_Noun, Generic[R]):
 
         A run that is executing sees the new attributes after its next claim.
         """
-        named = (ids,) if isinstance(ids, str) else tuple(ids)
+        named = (ids,) if isinstance(ids, str) else tuple(check_several("set_attributes: ids", ids))
         return self._act("set_attributes", named, {}, lambda runs, chosen: runs.set_attributes(chosen, attributes))
 
     def _act(
@@ -248,6 +248,8 @@ class RunVerbs(_Noun, Generic[R]):
         """
         _check_ids(run_id)
         check_flag("fork: past_last", past_last)
+        if children is not None:
+            _check_ids(*(name for pair in check_mapping("fork: children", children).items() for name in pair))
         length = None if timeout is None else micros(timeout)
         made = self._manage(
             "runs.fork",
@@ -352,6 +354,7 @@ class VersionVerbs(_Noun):
 
         To roll back, start workers of the older version, then name it here. Raises `NotFound` for a version that has never executed.
         """
+        check_name("set_newest: version", version)
         return self._read_store(
             "versions.set_newest", str, lambda store: Versions(store, self._runtime.clock).set_newest(version)
         )
@@ -360,6 +363,8 @@ class VersionVerbs(_Noun):
     def force(self, /, *ids: str, version: str | None = None) -> Coroutine[Any, Any, dict[str, bool]]:
         """Let stranded runs continue on any source, or on that of one version. By id: False if the run is not stranded."""
         _check_ids(*ids)
+        if version is not None:
+            check_name("force: version", version)
         return self._manage("versions.force", dict[str, bool], lambda runs: runs.force(ids, version))
 
     @dual

@@ -26,6 +26,7 @@ from mainspring.engine.replay.context import here
 from mainspring.engine.retry import Retry
 from mainspring.errors import InvalidInput, NotInRun
 from mainspring.model.clock import to_datetime
+from mainspring.model.ids import is_storable
 from mainspring.model.runs import user_of
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ class AdHocStep(OverloadedVerb):
     def _flow(
         self, branch: Branch, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Flow:
-        if not isinstance(name, str) or not name.strip():
+        if not isinstance(name, str) or not name.strip() or not is_storable(name):
             raise InvalidInput(f"run.step takes a name first, then the function; {name!r} is not a name")
         if not callable(fn):
             raise InvalidInput(
@@ -276,7 +277,7 @@ class CurrentRun:
 
         The answer is the same in every replay, and everywhere in the run.
         """
-        if not isinstance(name, str) or not name.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(name, str) or not name.strip() or not is_storable(name):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidInput(f"run.patched takes the name of a change, not {name!r}")
         return current_branch("patched").execution.patched(name)
 

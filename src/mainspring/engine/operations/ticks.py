@@ -45,7 +45,7 @@ _NOTHING = msgspec.Raw()
 
 
 class _Known(Struct):
-    """The stored tick of a run, as `schedules.actions` writes it."""
+    """The stored tick of a run, as `schedules.actions` writes it. A fork of the run also has its schedule and its first start."""
 
     nominal: int
     actual: int
@@ -53,6 +53,8 @@ class _Known(Struct):
     previous: int | None = None
     upcoming: int | None = None
     times: bool = False
+    schedule: str | None = None
+    started: int | None = None
     last_result: msgspec.Raw = _NOTHING
     last_failure: msgspec.Raw = _NOTHING
 
@@ -62,11 +64,14 @@ _read = msgspec.json.Decoder(_Known).decode
 
 def tick_of(run: Run, result: ValueCodec) -> RunTick | None:
     """The tick that started a run. None: no schedule started it."""
-    if run.tick is None or run.schedule is None:
+    if run.tick is None:
         return None
     known = _read(run.tick)
+    schedule = run.schedule or known.schedule
+    if schedule is None:
+        return None
     return RunTick(
-        run.schedule,
+        schedule,
         to_datetime(known.nominal),
         to_datetime(known.actual),
         TickSource(known.source),
@@ -82,7 +87,7 @@ def times_of(run: Run) -> tuple[datetime, datetime] | None:
     if run.tick is None or run.started is None:
         return None
     known = _read(run.tick)
-    return (to_datetime(known.nominal), to_datetime(run.started)) if known.times else None
+    return (to_datetime(known.nominal), to_datetime(known.started or run.started)) if known.times else None
 
 
 def _result(text: str, codec: ValueCodec) -> Any:

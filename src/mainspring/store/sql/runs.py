@@ -132,6 +132,7 @@ CANCEL_STARTED = """
 KEY_HOLDER = """
   SELECT id, workflow, state, due, attempt_started, attempts, debounce_until, last_request FROM runs WHERE key = :key AND completed IS NULL
   FOR NO KEY UPDATE"""
+KEY_HOLDERS = "SELECT key, id FROM runs WHERE key = ANY(:keys) AND completed IS NULL"
 REQUESTED_COLUMNS = (
     *("workflow", "kind", "input", "state", "due", "timeout", "deadline", "version", "attributes"),
     *("queue", "priority", "partition", "retry"),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _FORK_COLUMNS = (
     *("id", "uid", "workflow", "kind", "input", "state", "due", "created", "timeout", "version", "epoch"),
-    *("attributes", "forked_from", "forked_at", "queue", "priority", "partition", "retry", "generation"),
+    *("attributes", "forked_from", "forked_at", "queue", "priority", "partition", "retry", "generation", "tick"),
 )
 _FORK = f"""
   INSERT INTO runs ({", ".join(_FORK_COLUMNS)}) VALUES ({", ".join(f":{column}" for column in _FORK_COLUMNS)})
@@ -99,6 +99,7 @@ def fork(tx: Transaction, wanted: Fork) -> Script[None]:
         "partition": source.partition,
         "retry": source.retry,
         "generation": source.generation if copied else 0,  # positions begin with it, also copied ones
+        "tick": _tick_of(source),
     }
     there = yield from find(tx, wanted.id)
     if there is not None and there.uid == wanted.uid:
@@ -114,6 +115,13 @@ def fork(tx: Transaction, wanted: Fork) -> Script[None]:
     if first is not None and first.kind == "call" and first.child in wanted.children:
         waited = {"run": wanted.id, "position": first.position, "name": first.name, "now": tx.now}
         yield from tx.execute(_WAIT_FOR, **waited, child=wanted.children[first.child])
+
+
+def _tick_of(source: Run) -> str | None:
+    """The tick of the original, for code that asks for it. The fork itself is not a run of the schedule."""
+    if source.tick is None:
+        return None
+    return json.dumps({"schedule": source.schedule, "started": source.started, **json.loads(source.tick)})
 
 
 def _check_children(tx: Transaction, wanted: Fork) -> Script[None]:

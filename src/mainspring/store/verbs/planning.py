@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mainspring.model.schedules import PLANNED_FIELDS, Hook, is_crontab_entry
+from mainspring.model.keys import KEEPING, KeyMode
+from mainspring.model.schedules import PLANNED_FIELDS, Hook, TickOutcome, is_crontab_entry
 from mainspring.store.bad_rows import readable, tick_key
 from mainspring.store.schedules import MOST_TAKEN, Situation
 from mainspring.store.sql import schedules as sql
-from mainspring.store.sql.runs import DISCARD_STARTED, EXISTING
+from mainspring.store.sql.runs import DISCARD_STARTED, EXISTING, KEY_HOLDERS
 from mainspring.store.transaction import Blocked
 from mainspring.store.verbs.start import insert_scheduled, start
 from mainspring.store.verbs.stop import cancel, terminate
@@ -21,7 +22,8 @@ from mainspring.store.writes import Start
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from mainspring.store.schedules import Beginning, Decide, Plan
+    from mainspring.model.runs import NewRun
+    from mainspring.store.schedules import Beginning, Decide, Plan, Refusal
     from mainspring.store.sql.bulk import Bulk
     from mainspring.store.sql.dialect import Sql
     from mainspring.store.transaction import Rows, Script, Transaction
@@ -78,29 +80,53 @@ def _add_backfills(found: dict[str, Situation], having: list[str], ahead: list[s
 
 # -- plans ---------------------------------------------------------------------------------------------------------------
 def decide_all(tx: Transaction, situations: Sequence[Situation], decide: Decide) -> Script[list[Plan]]:
-    """Decide on plans and store the runs that they start. A plan that wants a taken id is decided again without that id."""
+    """Decide on plans and store the runs that they start. A plan whose runs cannot start is decided again without them."""
     plans = [decide(situation) for situation in situations]
     fresh = list(range(len(plans)))
-    while refused := (yield from _start(tx, [plans[number] for number in fresh])):
-        fresh = [number for number in fresh if any(start.run.uid in refused for start in plans[number].starts)]
+    while True:
+        refused = yield from _start(tx, [plans[number] for number in fresh])
+        refused |= yield from _find_held_keys(tx, plans)
+        if not refused:
+            return plans
+        fresh = [number for number, plan in enumerate(plans) if any(start.run.uid in refused for start in plan.starts)]
         discarded = [start.run for number in fresh for start in plans[number].starts]
         yield from tx.execute(DISCARD_STARTED, uids=[run.uid for run in discarded])
-        taken = {run.id for run in discarded if run.uid in refused}
         for number in fresh:
-            situations[number].taken |= taken
+            runs = (start.run for start in plans[number].starts)
+            situations[number].refused |= {run.id: refused[run.uid] for run in runs if run.uid in refused}
             plans[number] = decide(situations[number])
-    return plans
 
 
-def _start(tx: Transaction, plans: Iterable[Plan]) -> Script[set[str]]:
-    """Store the runs without keys that plans start. Return the uids of runs, with or without keys, whose ids belong to other runs."""
+def _start(tx: Transaction, plans: Iterable[Plan]) -> Script[dict[str, Refusal]]:
+    """Store the runs without keys that plans start. Return, by uid, the runs with or without keys whose ids belong to other runs."""
     starts = [(start, plan.schedule.id) for plan in plans for start in plan.starts]
     plain = [(start.run, schedule, start.tick) for start, schedule in starts if start.run.key is None]
     made = (yield from insert_scheduled(tx, plain)) if plain else set[str]()
-    refused = {run.uid for run, _, _ in plain if run.uid not in made}
-    if keyed := {start.run.id: start.run.uid for start, _ in starts if start.run.key is not None}:
-        refused |= {keyed[row[0]] for row in (yield from tx.execute(EXISTING, ids=list(keyed)))}
+    taken = [run for run, _, _ in plain if run.uid not in made]
+    if keyed := {start.run.id: start.run for start, _ in starts if start.run.key is not None}:
+        taken += [keyed[row[0]] for row in (yield from tx.execute(EXISTING, ids=list(keyed)))]
+    return {run.uid: (TickOutcome.START_FAILED, f"there is a run {run.id} already") for run in taken}
+
+
+def _find_held_keys(tx: Transaction, plans: Iterable[Plan]) -> Script[dict[str, Refusal]]:
+    """Return, by uid, the runs that do not start because another run has their key and stays as it is."""
+    starts = [start.run for plan in plans for start in plan.starts if start.run.key is not None]
+    keys = sorted({run.key for run in starts if run.key is not None and run.key_mode in KEEPING})
+    if not keys:
+        return {}
+    holders: dict[str | None, str] = {row[0]: row[1] for row in (yield from tx.execute(KEY_HOLDERS, keys=keys))}
+    refused: dict[str, Refusal] = {}
+    for run in starts:
+        holder = holders.setdefault(run.key, run.id)
+        if holder != run.id and run.key_mode in KEEPING:
+            refused[run.uid] = _refusal(run, holder)
     return refused
+
+
+def _refusal(run: NewRun, holder: str) -> Refusal:
+    """What becomes of the tick of a run whose key another run has."""
+    outcome = TickOutcome.START_FAILED if run.key_mode == KeyMode.REJECT else TickOutcome.SKIPPED_OVERLAP
+    return outcome, f"run {holder} has the key {run.key!r}"
 
 
 def apply_plans(tx: Transaction, plans: Sequence[Plan]) -> Script[None]:
@@ -142,12 +168,12 @@ def _has_runs_to_claim(plan: Plan) -> bool:
 
 
 def _start_keyed(tx: Transaction, plan: Plan, beginning: Beginning) -> Script[None]:
-    """Start a run with a key. If another run has the key, the tick records that run."""
+    """Start a run with a key. If another run takes over its request, the tick records that run."""
     run = beginning.run
     started = (yield from start(tx, [Start(run)]))[0]
-    if not started.created and not started.id:  # the id was taken a moment ago
+    if not started.created and (not started.id or run.key_mode in KEEPING):  # the id or the key was taken a moment ago
         if not tx.users:
-            raise Blocked([run.id])
+            raise Blocked([started.id or run.id])
         return
     for tick in plan.ticks:
         if started.id and tick.run == run.id:
