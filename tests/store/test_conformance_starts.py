@@ -56,6 +56,19 @@ def test_the_same_start_made_again_answers_that_it_made_the_run(store: Store) ->
     assert apply(store, Start(run("a"))) == Started(created=True, workflow="wf", state=State.QUEUED)
 
 
+def test_starts_of_one_batch_with_the_same_key_find_the_first(store: Store) -> None:
+    keys = {"a": "k", "b": None, "c": "k", "d": "other", "e": "k"}
+    answers = store.apply([Start(run(name, key=key)) for name, key in keys.items()], NOW)
+    assert all(isinstance(each, Started) for each in answers)
+    assert [(each.created, each.id) for each in answers if isinstance(each, Started)] == [
+        (True, ""),
+        (True, ""),
+        (False, "a"),
+        (True, ""),
+        (False, "a"),
+    ]
+
+
 def test_a_start_tells_which_workflow_has_the_id(store: Store) -> None:
     start(store, run("a", workflow="other"))
     again = apply(store, Start(run("a", uid="uid-2", workflow="wf")))

@@ -487,6 +487,16 @@ def test_sending_and_receiving_are_one_round_trip_each(store: Store, monkeypatch
     assert trips == ["execute"] * 2
 
 
+def test_starts_of_one_batch_with_the_same_key_do_not_fail_the_others(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trips: list[str] = []
+    count(monkeypatch, Wire, "execute", trips)
+    made = store.apply([Start(run(f"r{number}", key=f"k{max(1, number)}")) for number in range(20)], NOW)
+    assert [each.created for each in made if isinstance(each, Started)] == [True, False, *[True] * 18]
+    assert trips == ["execute"]  # the one that is left is applied alone
+
+
 def test_a_worker_of_the_same_store_hears_what_is_said_without_a_poke(store: Store) -> None:
     store.register(worker("w1"))
     start(store, owned("a", "w1"), owned("b", "w2"))

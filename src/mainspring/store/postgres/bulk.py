@@ -93,6 +93,7 @@ class Bulk:
 
     # -- starts --------------------------------------------------------------------------------------------------------
     def _starts(self, ops: list[Start]) -> None:
+        ops = _first_of_each_key(ops)
         runs = [op.run for op in ops]
         asked = started(runs, self._now)
         ready = asked.ready_payload
@@ -216,6 +217,15 @@ class Bulk:
         self._add("COMMIT", {}, lambda _: None)
         self._changes.ready = self._changes.ready or bool(releases)
         self._changes.fresh = self._changes.fresh or ready
+
+
+def _first_of_each_key(ops: list[Start]) -> list[Start]:
+    """Leave out starts whose key an earlier start has: they would fail the statement for all. They are applied one by one."""
+    keys = [op.run.key for op in ops if op.run.key is not None]
+    if len(set(keys)) == len(keys):
+        return ops
+    first = {op.run.key: op for op in reversed(ops)}
+    return [op for op in ops if op.run.key is None or first[op.run.key] is op]
 
 
 def _parameters(rows: list[dict[str, Any]]) -> dict[str, Any]:
