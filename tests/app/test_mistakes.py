@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import subprocess
 import sys
 import threading
@@ -193,7 +194,7 @@ async def test_a_step_that_blocks_the_event_loop_is_warned_of_with_its_line(capl
             for _ in range(3):
                 pool.submit(watch.look).result()
 
-    watch.look()  # from the loop's own thread there is nothing to see
+    await asyncio.to_thread(watch.look)  # an idle loop is not woken
     await blocks()
     await asyncio.sleep(0)
     (warning,) = (record.getMessage() for record in caplog.records)
@@ -202,3 +203,29 @@ async def test_a_step_that_blocks_the_event_loop_is_warned_of_with_its_line(capl
     await asyncio.to_thread(watch.look)
     await asyncio.to_thread(watch.look)
     assert len(caplog.records) == 1
+
+
+async def test_a_worker_logs_that_its_loop_is_blocked_while_it_is_blocked(store_url: str) -> None:
+    blocking = App(store_url, settings=Settings(lease=600))
+    logged = threading.Event()
+
+    class Notice(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "the event loop has been blocked" in record.getMessage():
+                logged.set()
+
+    @blocking.step
+    async def blocks() -> bool:
+        return logged.wait(30)
+
+    @blocking.workflow
+    async def calls() -> bool:
+        return await blocks()
+
+    handler = Notice()
+    logging.getLogger("mainspring.app").addHandler(handler)
+    try:
+        async with blocking:
+            assert await calls()
+    finally:
+        logging.getLogger("mainspring.app").removeHandler(handler)

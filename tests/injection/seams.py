@@ -200,6 +200,11 @@ class _CrashingParts(Parts):
         life.inner = cast("Store", inner)
         return _Process(inner, life, own=life.database.store is None)
 
+    def loop_watch(self, loop: Any, thread: int) -> Any:
+        """No thread that looks at real time."""
+        del loop, thread
+        return lambda: None
+
 
 class _Process(WatchedStore):
     """The store of one process: what it awaits ends with the process."""

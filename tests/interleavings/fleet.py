@@ -79,6 +79,11 @@ class _CrashingParts(Parts):
     def store(self, url: str, settings: Any) -> Any:
         return WatchedStore(self._scheduler, super().store(url, settings), self._faults)
 
+    def loop_watch(self, loop: Any, thread: int) -> Any:
+        """No thread that looks at real time."""
+        del loop, thread
+        return lambda: None
+
 
 class Ledger:
     """What all processes of the fleet have executed."""

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 from mainspring.app.waiting.in_process import Endings
 
 if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
     from mainspring.app.settings import Settings
     from mainspring.model.clock import Clock
     from mainspring.services.heartbeat import Heartbeat
@@ -34,3 +37,9 @@ class Parts:
         from mainspring.services.heartbeat import Heartbeat  # noqa: PLC0415
 
         return Heartbeat(**parts)
+
+    def loop_watch(self, loop: asyncio.AbstractEventLoop, thread: int) -> Callable[[], None]:
+        """Begin to watch a worker's loop for code that blocks it. Return the function that ends the watch."""
+        from mainspring.app.blocked_loop import LoopWatch  # noqa: PLC0415
+
+        return LoopWatch(loop, thread).start()

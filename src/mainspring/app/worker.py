@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from mainspring.app.blocked_loop import LoopWatch
 from mainspring.app.declarations.worker_declarations import WorkerCrontab, WorkerDeclarations
 from mainspring.app.logs import Keeper, carry_runs
 from mainspring.engine.engine import Engine
@@ -37,7 +36,7 @@ from mainspring.services.scheduler import Scheduler
 from mainspring.services.sweeper import Sweeper
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from mainspring.app.connection import Connection
     from mainspring.app.runtime import Runtime
@@ -83,7 +82,8 @@ class Worker:
         self._warn_at = 0.0
         self._warned: set[str] = set()
         """Warnings already logged about runs that nothing serves."""
-        self._watch = LoopWatch(self._loop, self._thread)
+        self._end_watch: Callable[[], None] = lambda: None
+        """Ends the watch for code that blocks the loop."""
         self.activity = ActivityCounter(runtime.clock)
         self._crontab = WorkerCrontab(runtime, connection.store)
         self._declarations = WorkerDeclarations(runtime, connection.store, self._crontab)
@@ -96,6 +96,7 @@ class Worker:
         asyncio_sleep_warning.install(self._loop)
         self._connection.on_signal(self._notify)
         self._connection.endings.resolved_here = lambda run_id: run_id in self.engine.executions
+        self._end_watch = self._runtime.parts.loop_watch(self._loop, self._thread)
         await self._begin()
         self._joined()
 
@@ -280,6 +281,7 @@ class Worker:
 
     async def _begin_to_stop(self) -> None:
         self._state = WorkerState.STOPPING
+        self._end_watch()
         if self._rejoining is not None:
             self._rejoining.cancel()
             await asyncio.gather(self._rejoining, return_exceptions=True)
@@ -367,7 +369,6 @@ class Worker:
 
     def _round(self) -> None:
         """Store activity and logs, and mark runs that no live worker can continue. Once per heartbeat, on its thread."""
-        self._watch.look()
         self.activity.flush(self._connection.store)
         if self._keeper is not None:
             self._keeper.store(self._connection.store)

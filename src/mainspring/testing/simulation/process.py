@@ -280,6 +280,10 @@ class _CrashingParts(Parts):
         beat.process = self._process
         return beat
 
+    def loop_watch(self, loop: asyncio.AbstractEventLoop, thread: int) -> Callable[[], None]:
+        del loop, thread
+        return lambda: None
+
 
 class Process:
     """A process, from its start to its death or the end of the simulation."""
