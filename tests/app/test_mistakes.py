@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import html
 import inspect
 import logging
+import sqlite3
 import subprocess
 import sys
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any
 
+import httpx
+import psycopg
 import pytest
+from click.testing import CliRunner
 
-from mainspring import App, Settings, run
+from mainspring import App, Settings, Topic, run
 from mainspring.app.blocked_loop import LoopWatch
-from mainspring.errors import InvalidInput, InvalidSettings
+from mainspring.cli.main import main
+from mainspring.errors import InvalidInput, InvalidSettings, NotSerializable
 from mainspring.recurrence import AmbiguousCron
 from mainspring.testing import world
+from mainspring.web import dashboard
 from tests.engine.lives import names
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 app = App()
 
@@ -229,3 +240,147 @@ async def test_a_worker_logs_that_its_loop_is_blocked_while_it_is_blocked(store_
             assert await calls()
     finally:
         logging.getLogger("mainspring.app").removeHandler(handler)
+
+
+async def test_a_start_that_no_worker_serves_is_logged_at_the_call(
+    store_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    local = App(store_url, version="v1")
+    local.queue("declared")
+
+    @local.workflow
+    async def job() -> None: ...
+
+    @local.workflow
+    async def starts() -> None:
+        await job.options(queue="from a run", id="in-run").start()
+
+    async with local:
+        await job.options(queue="declared", version="v1")()
+        await job.options(version="v1")()
+        assert caplog.text == ""
+        await job.options(version="v2", id="pinned").start()
+        await job.options(version="v2").start()
+        await job.options(queue="mistyped").start()
+        await local.run_after("1h", job.options(queue="also mistyped").bind())
+        assert [record.getMessage().partition(";")[0] for record in caplog.records] == [
+            f"a run of job was started that no worker begins, because {reason}"
+            for reason in (
+                "no worker has version 'v2'",
+                "queue 'mistyped' does not exist",
+                "queue 'also mistyped' does not exist",
+            )
+        ]
+        caplog.clear()
+        await starts()
+        local._require_worker()._round()
+        assert "queue 'from a run' does not exist" in caplog.text
+
+
+@pytest.mark.parametrize("options", [{"version": "v2"}, {"queue": "mistyped"}])
+async def test_an_operator_sees_why_no_worker_begins_a_run(store_url: str, options: dict[str, str]) -> None:
+    local = App(store_url, version="v1")
+
+    @local.workflow
+    async def job() -> None: ...
+
+    (what,) = options.values()
+    transport = httpx.ASGITransport(dashboard(local), client=("127.0.0.1", 1234))
+    async with local, httpx.AsyncClient(transport=transport, base_url="http://localhost") as pages:
+        await job.options(id="waits", **options).start()  # type: ignore[arg-type]
+        command = await asyncio.to_thread(CliRunner().invoke, main, ["runs", "show", "waits", "--url", store_url])
+        doctor = await asyncio.to_thread(CliRunner().invoke, main, ["doctor", "--url", store_url])
+        page = (await pages.get("/runs/waits")).text
+        answer = (await pages.get("/api/runs/waits")).json()
+    reason = f"no worker has version {what!r}" if "version" in options else f"queue {what!r} does not exist"
+    assert reason in command.output
+    assert f"{reason}, and 1 run waits for it" in doctor.output
+    assert f"No worker begins it: {reason}." in html.unescape(page)
+    assert answer["unserved"][0] == reason
+    assert ("to which it is pinned" in command.output) == ("version" in options)
+
+
+def test_an_annotation_that_names_nothing_is_warned_of_at_the_function() -> None:
+    local = App()
+
+    def register() -> Any:
+        @local.step
+        async def takes(order: Order, number: int) -> Order:  # type: ignore[name-defined]  # noqa: F821  # pyright: ignore[reportUndefinedVariable]
+            return order
+
+        return takes
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        takes = register()
+    assert [str(each.message).partition(", so")[0] for each in caught] == [
+        f"takes: the annotation 'Order' of {which} names nothing here yet" for which in ("order", "the result")
+    ]
+    assert {(each.filename, each.lineno) for each in caught} == {(__file__, takes._function.fn.__code__.co_firstlineno)}
+
+
+async def test_a_value_that_no_topic_of_its_name_takes_is_warned_of_at_the_send() -> None:
+    paid = Topic("paid", int)
+
+    @app.workflow(name="receives")
+    async def receives() -> list[int]:
+        return [await run.receive(paid)]
+
+    async with world(app):
+        handle = await receives.start()
+        with pytest.warns(RuntimeWarning, match="'twelve' was sent to the topic 'paid'") as caught:
+            await app.send(handle.id, "paid", "twelve")
+        assert caught[0].filename == __file__
+        with pytest.raises(NotSerializable, match="where an int belongs"):
+            await handle.result()
+        other = await receives.start()
+        await app.send(other.id, "paid", 12)
+        assert await other.result() == [12]
+
+
+@pytest.mark.parametrize(
+    ("mistake", "words"),
+    [
+        (lambda: world(app, url=None), "url is that of a database"),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        (lambda: world(5), "world takes an App, not 5"),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        (lambda: world(app, at=None), "a time is a datetime or a text"),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        (lambda: world(app, at="tomorrow"), "a time is a datetime or a text"),
+    ],
+)
+async def test_a_wrong_argument_of_world_is_told_in_words(mistake: Any, words: str) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        async with mistake():
+            pass
+
+
+async def test_entering_is_cancelled_while_the_database_is_locked(store_url: str) -> None:
+    local = App(store_url)
+
+    @local.workflow
+    async def job() -> int:
+        return 1
+
+    async with local:
+        assert await job() == 1
+    with locked_workers(store_url):
+        entering = asyncio.create_task(local.__aenter__())
+        while not local._runtime.stage.startswith("entering the fleet"):  # noqa: ASYNC110  (nothing signals it)
+            await asyncio.sleep(0.01)
+        entering.cancel()
+        assert await asyncio.wait({entering}, timeout=20) == ({entering}, set())
+        assert entering.cancelled()
+    async with local:
+        assert await job() == 1
+
+
+@contextmanager
+def locked_workers(url: str) -> Generator[None]:
+    """Another connection holds the lock that a worker needs to join the fleet."""
+    if url.startswith("sqlite"):
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            yield
+    else:
+        with psycopg.connect(url) as other:
+            other.execute(b"LOCK TABLE mainspring.workers")
+            yield

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import logging
 import os
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 
@@ -58,7 +59,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 R = TypeVar("R")
+log = logging.getLogger("mainspring.app")
 DEFAULT_URL = "sqlite:///mainspring.db"
+
+
+def _report(left: asyncio.Task[None]) -> None:
+    if not left.cancelled() and (error := left.exception()) is not None:
+        log.warning("an app whose entering was cancelled could not be left in order: %s", error)
 
 
 def url_of(given: str | None) -> str:
@@ -125,12 +132,14 @@ class App(ClientApi, ByName[Any], Scope):
         self._worker: Worker | None = None
         self._portal: Portal | None = None
         self._exits: contextlib.AsyncExitStack | None = None
+        self._leaving: asyncio.Task[None] | None = None
+        """Leaves the app after entering it was cancelled."""
         survive_forks(self)
 
     def _leave_to_parent(self) -> list[object]:
         """Reset the app in a forked process: it is not entered and not connected there."""
         left: list[object] = [self._worker, self._portal, self._exits, self._runtime.leave_to_parent()]
-        self._worker = self._portal = self._exits = None
+        self._worker = self._portal = self._exits = self._leaving = None
         return left
 
     @property
@@ -257,12 +266,14 @@ class App(ClientApi, ByName[Any], Scope):
         if self._exits is not None:
             raise NotStarted("this app is entered already; one `async with app:` per process is enough")
         self._import_all()
+        if self._leaving is not None:
+            await asyncio.wait({self._leaving})
         self._runtime.version = self.version
         self._exits = contextlib.AsyncExitStack()
         try:
             self._stage(f"connecting to {shown(self.url)}")
-            connection = await self._runtime.connected()
             self._exits.push_async_callback(asyncio.to_thread, self._runtime.disconnect)
+            connection = await self._runtime.connected()
             self._exits.callback(self._stage, "closing the connections")
             if self.settings.work:
                 for resource in self._resources:
@@ -277,8 +288,14 @@ class App(ClientApi, ByName[Any], Scope):
                 self._exits.callback(self._stage, "handing back runs")
                 await self._worker.start()
                 self._stage("")
+        except (
+            asyncio.CancelledError
+        ):  # the caller does not wait until the database, which may be locked, lets the app leave
+            self._leaving = asyncio.get_running_loop().create_task(self._take_exits().aclose())
+            self._leaving.add_done_callback(_report)
+            raise
         except BaseException:
-            await self._leave()
+            await self._take_exits().aclose()
             raise
         return self
 
@@ -286,7 +303,7 @@ class App(ClientApi, ByName[Any], Scope):
         self._runtime.stage = what
 
     async def __aexit__(self, *exc: object) -> None:
-        await self._leave()
+        await self._take_exits().aclose()
 
     async def _vanish(self) -> None:
         """Stop without releasing anything, as a killed process does. For tests."""
@@ -294,10 +311,10 @@ class App(ClientApi, ByName[Any], Scope):
         if worker is not None:
             await worker.vanish()
 
-    async def _leave(self) -> None:
+    def _take_exits(self) -> contextlib.AsyncExitStack:
+        """Return what is to be closed. From here on the app is not entered."""
         exits, self._exits, self._worker = self._exits, None, None
-        if exits is not None:
-            await exits.aclose()
+        return exits or contextlib.AsyncExitStack()
 
     def __enter__(self) -> Self:
         refuse_blocking_on_loop("async with app:")

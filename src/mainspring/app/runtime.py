@@ -11,6 +11,7 @@ from mainspring.app.connection import Connection
 from mainspring.app.declarations.declared import DeclaredQueues, DeclaredSchedules
 from mainspring.app.events import Listeners
 from mainspring.app.factory import Parts
+from mainspring.app.functions.destinations import Destinations
 from mainspring.app.functions.instances import Instances
 from mainspring.app.plain_json import PLAIN_JSON
 from mainspring.app.sync.portal import Portal, bridged
@@ -76,6 +77,7 @@ class Runtime:
         """The current stage of entering or leaving the app, to show to the user."""
         self.declarations = DeclaredSchedules()
         self.queues = DeclaredQueues()
+        self.destinations = Destinations()
         self.crontab: Crontab | None = None
         self.listeners = Listeners()
         self.carriers: list[Callable[[], Mapping[str, Any]]] = []

@@ -21,10 +21,9 @@ from mainspring.engine.replay import asyncio_sleep_warning, branches
 from mainspring.errors import StoreError
 from mainspring.model.clock import SECOND
 from mainspring.model.runs import Worker as WorkerRecord
-from mainspring.operations.queues import Queues
 from mainspring.operations.retention import Pruning
 from mainspring.operations.runs.start import described
-from mainspring.operations.versions import Versions
+from mainspring.operations.unserved import unserved
 from mainspring.services import processes
 from mainspring.services.activity import ActivityCounter
 from mainspring.services.claimer import Claimer
@@ -373,6 +372,7 @@ class Worker:
         if self._keeper is not None:
             self._keeper.store(self._connection.store)
         self._list_instances()
+        self._runtime.destinations.check(self._connection.store)
         functions = {function.name: function.fingerprint for function in self._runtime.registry}
         stranded = self._connection.store.strand(self.engine.worker_id, functions, self._runtime.clock.now())
         if stranded:
@@ -412,17 +412,9 @@ class Worker:
         if clock.monotonic() < self._warn_at:
             return
         self._warn_at = clock.monotonic() + _WARN
-        found = {
-            f"queue {queue.name!r}, which does not exist: declare it with app.queue(…), or create it with app.queues.set(…)"
-            for queue in Queues(store, clock).list()
-            if not queue.exists and queue.ready
-        } | {
-            f"version {version.version!r}, which no worker has: start one of that version, or use app.runs.fork(…, version=…)"
-            for version in Versions(store, clock).list()
-            if version.first_seen is None and not version.workers and version.live
-        }
+        found = {f"{each.found}; {each.hint}" for each in unserved(store, clock)}
         for what in sorted(found - self._warned):
-            log.warning("runs wait for %s", what)
+            log.warning("runs wait, because %s", what)
         self._warned = found
 
     def _lost(self) -> None:

@@ -28,7 +28,7 @@ from typing import (
 import msgspec
 
 from mainspring.codec.json_schema import schema_of
-from mainspring.codec.resolve import annotations_of
+from mainspring.codec.resolve import annotations_of, unresolved
 from mainspring.codec.type_codec import Misfit
 from mainspring.codec.untyped import UNTAGGED
 from mainspring.codec.values import value_codec
@@ -66,6 +66,7 @@ class CallCodec:
         "name",
         "result",
         "signature",
+        "unresolved",
     )
 
     def __init__(self, fn: Callable[..., Any], *, name: str, skip_first: bool = False, skip: int | None = None) -> None:
@@ -78,6 +79,9 @@ class CallCodec:
         hints = annotations_of(inner) if inspect.isfunction(inner) else {}
         self.name = name
         self.signature = inspect.Signature(parameters)
+        written = {**{p.name: hints.get(p.name) for p in parameters}, "return": hints.get("return")}
+        self.unresolved = {name: text for name, hint in written.items() if (text := unresolved(hint)) is not None}
+        """The annotations that could not be resolved, by parameter, or `return`. They count as `Any`."""
         self.result: ValueCodec = value_codec(_awaited(hints.get("return", Any)), f"the result of {name!r}")
         self._keys = {p.name: _STARS.get(p.kind, "") + p.name for p in parameters}
         self._positional = tuple(p.name for p in parameters if p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD})

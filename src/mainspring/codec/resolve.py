@@ -29,6 +29,11 @@ class Unresolved:
         return f"unresolved {self.text!r}"
 
 
+def unresolved(hint: Any) -> str | None:
+    """Return the text of an annotation that could not be resolved; None for every other one."""
+    return next((extra.text for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, Unresolved)), None)
+
+
 def annotations_of(fn: Callable[..., Any]) -> dict[str, Any]:
     """Return every annotation of a function, each resolved by itself, so one unknown name does not affect the others.
 

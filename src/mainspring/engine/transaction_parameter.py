@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
-from mainspring.codec.resolve import Unresolved, annotations_of
+from mainspring.codec.resolve import annotations_of, unresolved
 from mainspring.errors import InvalidInput
 from mainspring.store.external.tx import Tx, Wants
 
@@ -62,8 +62,7 @@ def wanted(fn: Callable[..., Any], place: int, name: str) -> Wants:
 
 def _spelled(hint: Any) -> tuple[str, str]:
     """Return the package and the name of a type."""
-    if get_origin(hint) is Annotated and any(isinstance(extra, Unresolved) for extra in get_args(hint)):
-        text = next(extra for extra in get_args(hint) if isinstance(extra, Unresolved)).text
+    if (text := unresolved(hint)) is not None:
         path = text.strip("'\"").partition("[")[0].split(".")
         package = path[0] if len(path) > 1 else _ALONE.get(path[-1], "")
         return package, path[-1]

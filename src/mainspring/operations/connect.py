@@ -18,19 +18,22 @@ from mainspring.operations.retention import Pruning
 from mainspring.operations.runs.info import Runs
 from mainspring.operations.runs.messages import Conversation, conversation
 from mainspring.operations.sessions import Sessions
+from mainspring.operations.unserved import NOT_BEGUN, unserved, why_unserved
 from mainspring.operations.versions import Versions
 from mainspring.operations.workers import Workers
 from mainspring.store.open import StoreSettings, open_store, shown, sqlite_path
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterator
 
     from mainspring.model.clock import Clock
     from mainspring.operations.runs.bulk import Progress
+    from mainspring.operations.runs.info import RunInfo
     from mainspring.operations.runs.start import Starting
     from mainspring.operations.scheduled_functions import ScheduledFunctions
     from mainspring.operations.schedules.actions import Schedules
     from mainspring.operations.schedules.pictures import Pictures
+    from mainspring.operations.unserved import Unserved
     from mainspring.store.protocol import ServerState, Store
     from mainspring.store.verbs.defects import Defect
 
@@ -68,6 +71,16 @@ class Operations:
     @property
     def functions(self) -> ScheduledFunctions:
         return self.runs.functions
+
+    def unserved(self) -> Iterator[Unserved]:
+        """Yield the queues and versions that runs wait for in vain."""
+        return unserved(self._store, self.clock)
+
+    def why_unserved(self, run: RunInfo) -> Unserved | None:
+        """Return why no worker begins a run, if that is so."""
+        if run.state not in NOT_BEGUN:
+            return None
+        return why_unserved(self._store, run.queue, run.version if run.started is None else None)
 
     @property
     def schedules(self) -> Schedules:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import platform
-import shlex
 import time
 import zoneinfo
 from dataclasses import dataclass
@@ -111,7 +110,7 @@ def _fleet_and_runs(operations: Operations, lease: float) -> Iterator[Finding]:
         "runs", OK, ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "none unfinished"
     )
     yield _lag(operations)
-    yield from _missing_queues(operations)
+    yield from _unserved(operations)
     yield from _unknown_functions(operations, fleet)
     yield from _stranded(operations)
 
@@ -237,13 +236,11 @@ def _server(operations: Operations) -> Iterator[Finding]:
             yield Finding("dead rows", LOOK, found, f"VACUUM (VERBOSE) {each.table} says why they stay")
 
 
-def _missing_queues(operations: Operations) -> Iterator[Finding]:
-    """Yield queues that do not exist and in which runs wait: no worker claims these runs."""
-    for queue in operations.queues.list():
-        waiting = queue.ready + queue.scheduled
-        if not queue.exists and waiting:
-            found = f"{queue.name} does not exist, and {waiting:,} run{' waits' if waiting == 1 else 's wait'} in it"
-            yield Finding("queue", WRONG, found, f"mainspring queues set {shlex.quote(queue.name)}, or app.queue(…)")
+def _unserved(operations: Operations) -> Iterator[Finding]:
+    """Yield queues that do not exist and versions that no worker has, if runs wait for them."""
+    for each in operations.unserved():
+        waiting = "1 run waits for it" if each.runs == 1 else f"{each.runs:,} runs wait for it"
+        yield Finding(each.subject, WRONG, f"{each.found}, and {waiting}", each.hint)
 
 
 def _workers(fleet: list[WorkerInfo], counts: dict[str, int], lease: float) -> Iterator[Finding]:

@@ -47,6 +47,16 @@ class _VirtualAlarm:
         return (self.when, self.number) < (other.when, other.number)
 
 
+def _moment(at: object) -> datetime:
+    try:
+        start = datetime.fromisoformat(at) if isinstance(at, str) else at
+    except ValueError:
+        start = None
+    if not isinstance(start, datetime):
+        raise InvalidInput(f"a time is a datetime or a text such as 2026-01-01T00:00Z, not {at!r}")
+    return start
+
+
 class VirtualClock:
     """Wall-clock time for tests. Give it to an app as `clock=`, or let `testing.world` do so.
 
@@ -55,7 +65,7 @@ class VirtualClock:
     """
 
     def __init__(self, at: datetime | str = "2026-01-01T00:00:00Z") -> None:
-        start = datetime.fromisoformat(at) if isinstance(at, str) else at
+        start = _moment(at)
         if start.tzinfo is None:
             raise InvalidInput(
                 f"the time {start.isoformat()} has no zone; write it with one, such as 2026-01-01T00:00Z"

@@ -7,6 +7,7 @@ import contextlib
 import inspect
 from typing import TYPE_CHECKING, Any, Self
 
+from mainspring.app.app import App
 from mainspring.app.client_api import runtime_of
 from mainspring.app.events import Listeners
 from mainspring.app.functions.functions import AsyncFn, SyncFn
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
     from datetime import datetime, timedelta
 
-    from mainspring.app.app import App
     from mainspring.app.connection import Connection
     from mainspring.store.changes import Signal
     from mainspring.store.verbs.unnotified import UnreportedEnd
@@ -104,6 +104,12 @@ async def world(
     app: App, *, at: datetime | str = "2026-01-01T00:00:00Z", url: str = "sqlite://"
 ) -> AsyncGenerator[World]:
     """Enter `app` as a worker at virtual time `at`, on an empty in-memory database or the one at `url`. Yields a `World`."""
+    if not isinstance(app, App):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(f"world takes an App, not {app!r}; write testing.world(app)")
+    if not isinstance(url, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(
+            f"world: url is that of a database, such as the default 'sqlite://', which is in memory, not {url!r}"
+        )
     clock = VirtualClock(at)
     runtime = runtime_of(app)
     before = runtime.given_url, runtime.clock, runtime.ids, runtime.listeners

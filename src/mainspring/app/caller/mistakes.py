@@ -39,6 +39,28 @@ def named_after(function: Function, work: Coroutine[Any, Any, Any]) -> Coroutine
     return work
 
 
+def warn_of_unresolved(function: Function) -> None:
+    """Warn of annotations that name nothing while the decorator is applied: the values would not be checked, without a word."""
+    for parameter, text in function.codec.unresolved.items():
+        which = "the result" if parameter == "return" else parameter
+        warnings.warn_explicit(
+            f"{function.name}: the annotation {text!r} of {which} names nothing here yet, so it counts as Any and nothing is checked; "
+            "import it at run time, not only for type checkers, or define it above the function",
+            RuntimeWarning,
+            function.fn.__code__.co_filename,
+            function.fn.__code__.co_firstlineno,
+        )
+
+
+def warn_users_line(message: str) -> None:
+    """Warn at the innermost line that is not the library's."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  (the user's line)
+    while frame is not None and _module(frame).startswith(_LIBRARY):
+        frame = frame.f_back
+    if frame is not None:
+        warnings.warn_explicit(message, RuntimeWarning, frame.f_code.co_filename, frame.f_lineno)
+
+
 _WAITS = ("threading", "concurrent.futures", "queue", "multiprocessing.pool")
 """Modules in which code waits for other threads."""
 _LIBRARY = "mainspring."

@@ -218,7 +218,12 @@ class Outside:
             answers = await engine.local_starts.store(starts, in_run=ex is not None)
         else:
             answers = await connection.committer.commit_all(starts, patient=False)
+        await self._check_destinations(connection)
         return all_started(runs, answers)
+
+    async def _check_destinations(self, connection: Connection) -> None:
+        if self.runtime.destinations:
+            await self.runtime.in_thread(self.runtime.destinations.check, connection.store)
 
     def start_later(self, call: Invocation, text: str, time: Callable[[int], int]) -> Coroutine[Any, Any, StartedRun]:
         return self._start_later(call, text, time)
@@ -230,7 +235,9 @@ class Outside:
         ex = self._execution
         run = later_run(self.runtime, call, text, run_id, ex, time=time)
         start = Start(run, None if ex is None else ex.id)
-        return all_started([run], await connection.committer.commit_all([start], patient=False))[0]
+        answers = await connection.committer.commit_all([start], patient=False)
+        await self._check_destinations(connection)
+        return all_started([run], answers)[0]
 
     # -- waiting -------------------------------------------------------------------------------------------------------
     @ours

@@ -75,7 +75,7 @@ class DeclaredQueues:
     def __iter__(self) -> Iterator[Queue]:
         return iter(self._all.values())
 
-    def __contains__(self, name: str) -> bool:
+    def __contains__(self, name: str | None) -> bool:
         return name in self._all
 
     def digest(self) -> str:

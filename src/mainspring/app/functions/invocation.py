@@ -85,6 +85,9 @@ def _new_run(runtime: Runtime, call: Invocation, text: str, now: int, ex: Execut
         None if options.no_timeout else options.timeout or (function.timeout if function.kind == "workflow" else None)
     )
     is_child = ex is not None and not options.parentless
+    queue = options.queue or function.queue
+    pinned = None if options.version == runtime.version else options.version
+    runtime.destinations.note(function.name, None if queue in runtime.queues else queue, pinned)
     new = NewRun(
         id="",
         uid="",
@@ -100,7 +103,7 @@ def _new_run(runtime: Runtime, call: Invocation, text: str, now: int, ex: Execut
         parent=ex.id if ex is not None and is_child else None,
         scheduled_by=ex.id if ex is not None and not is_child else None,
         attributes=_attributes(runtime, options, ex if is_child else None),
-        queue=options.queue or function.queue,
+        queue=queue,
         priority=options.priority,
         partition=options.partition,
         key=options.key,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
+from mainspring.app.caller.mistakes import warn_of_unresolved
 from mainspring.app.declarations import schedules
 from mainspring.app.declarations.alerts import Hooks
 from mainspring.app.functions.functions import AsyncFn, SyncFn
@@ -325,6 +326,7 @@ class Scope(Hooks):
             raise InvalidInput(f"{there!r} is registered already; use one decorator")
         function = registry.make(fn, kind, name=name, full_name=self._full_name, **how)
         self._add(function)
+        warn_of_unresolved(function)
         make: Any = AsyncFn if function.is_async else SyncFn
         return make(self, function)
 

@@ -251,6 +251,7 @@ class RunVerbs(_Noun, Generic[R]):
         if children is not None:
             _check_ids(*(name for pair in check_mapping("fork: children", children).items() for name in pair))
         length = None if timeout is None else micros(timeout)
+        self._runtime.destinations.note("the fork", queue, version)
         made = self._manage(
             "runs.fork",
             str,

@@ -176,12 +176,15 @@ def show(run_id: str, url: str, output: str) -> None:
         steps = operations.runs.steps(run_id)
         children = operations.runs.list(parent=run_id, limit=page.MOST_CHILDREN)
         logs = operations.runs.logs(run_id)
+        unserved = operations.why_unserved(run)
         now = to_datetime(operations.clock.now())
     if output == "json":
         ids = [child.id for child in children.runs]
-        display.as_json({"run": run, "steps": steps, "children": ids, "logs": logs})
+        display.as_json(
+            {"run": run, "unserved": unserved and unserved.found, "steps": steps, "children": ids, "logs": logs}
+        )
     else:
-        page.show(run, steps, children, now)
+        page.show(run, steps, children, now, unserved)
         page.show_logs(logs)
 
 

@@ -16,13 +16,16 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from mainspring.operations.runs.info import LogLine, RunInfo, RunPage, StepInfo
+    from mainspring.operations.unserved import Unserved
 
 MOST_CHILDREN = 100
 _LONGEST_VALUE = 60
 _LONGEST_REMARK = 100
 
 
-def show(run: RunInfo, steps: list[StepInfo], children: RunPage, now: datetime) -> None:
+def show(
+    run: RunInfo, steps: list[StepInfo], children: RunPage, now: datetime, unserved: Unserved | None = None
+) -> None:
     """Print a run with its times, steps, children and error."""
     state = click.style(run.state, fg=COLOURS[run.state], bold=True)
     why = f": {safe(run.reason)}" if run.reason else ""
@@ -31,6 +34,8 @@ def show(run: RunInfo, steps: list[StepInfo], children: RunPage, now: datetime) 
         echo(f"{click.style(f'{name:<12}', dim=True)}{safe(text)}")
     if run.stranded is not None:
         _stranded(run.stranded)
+    elif unserved is not None:
+        echo(f"\n{click.style('unserved', fg='red')}    {safe(unserved.found)}\n            {safe(unserved.hint)}")
     if run.error is not None:
         echo(f"\n{click.style('error', fg='red')}")
         for line in error_lines(run.error):
@@ -61,8 +66,10 @@ def _facts(run: RunInfo, now: datetime) -> Iterator[tuple[str, str]]:
     yield from _times(run, now)
     if run.worker is not None:
         yield "worker", run.worker
+    if run.queue is not None:
+        yield "queue", run.queue
     if run.version is not None:
-        yield "version", run.version
+        yield "version", run.version if run.started is not None else f"{run.version}, to which it is pinned"
     if run.epoch > 1 or run.recoveries:
         yield "claims", f"{run.epoch}, of which {run.recoveries} after its worker was lost"
     if run.parent is not None:
@@ -100,11 +107,10 @@ def remark(run: RunInfo, now: datetime) -> str:
         return _cut(headline(run.error), _LONGEST_REMARK)
     if run.reason is not None:
         return _cut(run.reason, _LONGEST_REMARK)
-    if run.state is State.SCHEDULED and run.due is not None:
-        return f"starts {ago(run.due, now)}"
-    if run.state is State.WAITING and run.due is not None:
-        return f"wakes {ago(run.due, now)}"
-    return ""
+    if run.state is State.QUEUED and run.version is not None and run.started is None:
+        return _cut(f"waits for a worker of version {run.version}", _LONGEST_REMARK)
+    begins = "starts" if run.state is State.SCHEDULED else "wakes" if run.state is State.WAITING else None
+    return "" if begins is None or run.due is None else f"{begins} {ago(run.due, now)}"
 
 
 def headline(error: dict[str, Any]) -> str:

@@ -81,6 +81,8 @@ class RunAnswer(Struct):
     """The last lines that the run logged, if they are stored (setting keep_logs)."""
     helps: list[str]
     """For a stranded run: the commands that help, the most careful one first."""
+    unserved: list[str] = field(default_factory=list[str])
+    """Why no worker begins the run, and what helps: its queue does not exist, or no worker has the version that it is pinned to."""
 
 
 class CountQuery(Struct):
@@ -221,6 +223,7 @@ def run(scene: Scene, query: RunId) -> RunAnswer:
         scene.redactor.conversation(operations.conversation(query.id), found),
         shown.logs,
         [WHERE_REPLAY_AGREES, f"mainspring versions force {shlex.quote(found.id)}"] if found.stranded else [],
+        [unserved.found, unserved.hint] if (unserved := operations.why_unserved(found)) else [],
     )
 
 
