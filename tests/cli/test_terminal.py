@@ -224,7 +224,7 @@ async def test_a_run_in_a_queue_that_does_not_exist_is_a_finding(
     await shop.ship.options(id="lost", queue="nowhere").start(1)
     found = mainspring("doctor", "--url", store_url)
     assert found.exit_code == 1
-    assert re.search(r"wrong +queue +nowhere does not exist, and 1 run wait", found.stdout)
+    assert re.search(r"wrong +queue +queue 'nowhere' does not exist, and 1 run waits for it", found.stdout)
 
 
 async def test_one_is_one(history: str, mainspring: Mainspring, tmp_path: Path) -> None:
