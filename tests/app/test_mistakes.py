@@ -306,9 +306,9 @@ def test_an_annotation_that_names_nothing_is_warned_of_at_the_function() -> None
     def register() -> Any:
         @local.step
         async def takes(order: Order, number: int) -> Order:  # type: ignore[name-defined]  # noqa: F821  # pyright: ignore[reportUndefinedVariable]
-            return order
+            return order  # pyright: ignore[reportUnknownVariableType]
 
-        return takes
+        return takes  # pyright: ignore[reportUnknownVariableType]
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
