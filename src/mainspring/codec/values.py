@@ -33,6 +33,7 @@ from mainspring.codec.records import dump, is_model
 from mainspring.codec.type_codec import TAG, Misfit, Shape, all_shapes, is_array, is_mapping
 from mainspring.codec.untyped import UNTAGGED
 from mainspring.errors import NotSerializable, TooLarge
+from mainspring.model.payloads import escaped, unescaped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,13 +81,14 @@ class ValueCodec:
         """Return the JSON text of a value. Raises `NotSerializable` if the value does not fit the annotation."""
         try:
             if self._plain(value):
-                return _write(value).decode()
+                return escaped(_write(value).decode())
         except Exception:  # noqa: BLE001, S110 - the slow path reports what is wrong, and where
             pass
         return self._encode_slowly(value)
 
     def decode(self, text: str) -> Any:
         """Return the value of a text. Raises `NotSerializable` if the text does not fit the annotation."""
+        text = unescaped(text)
         if self._read is not None and not (self._open and _QUOTED_TAG in text):
             try:
                 return self._read(text)
@@ -101,7 +103,7 @@ class ValueCodec:
 
     def _encode_slowly(self, value: object) -> str:
         try:
-            return _write(self._shape.lower(value)).decode()
+            return escaped(_write(self._shape.lower(value)).decode())
         except Misfit as misfit:
             raise NotSerializable(f"{self.where} cannot be stored as JSON: {misfit}.") from None
         except RecursionError:

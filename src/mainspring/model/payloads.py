@@ -10,7 +10,18 @@ if TYPE_CHECKING:
 
 SEALED = '{"$payload":'
 """The prefix of stored values that a codec has encoded."""
+_OWN = '{"$plain":'
 UNREADABLE = "is encrypted, and cannot be read here; give App or Client the codec that it was stored with: payloads=…"
+
+
+def escaped(text: str) -> str:
+    """The JSON of a value, wrapped if it would be taken for a value that a codec has encoded."""
+    return f"{_OWN}{text}}}" if text.startswith((SEALED, _OWN)) else text
+
+
+def unescaped(text: str) -> str:
+    """The JSON that was given to `escaped`."""
+    return text[len(_OWN) : -1] if text.startswith(_OWN) else text
 
 
 class Offloaded(Protocol):

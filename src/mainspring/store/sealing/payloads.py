@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mainspring.errors import InvalidInput, PayloadError
-from mainspring.model.payloads import SEALED, UNREADABLE
+from mainspring.model.payloads import SEALED, UNREADABLE, unescaped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,8 +36,9 @@ def is_sealed(text: str) -> bool:
 
 def shown(text: str) -> Any:
     """A stored value for display without a codec: sealed values are shown as "encrypted"."""
-    value: Any = json.loads(text)
-    if not isinstance(value, dict) or KEY not in value:
+    own = unescaped(text)
+    value: Any = json.loads(own)
+    if own is not text or not isinstance(value, dict) or KEY not in value:
         return value  # pyright: ignore[reportUnknownVariableType]
     sealed: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
     del sealed[KEY]
