@@ -53,7 +53,7 @@ READ_BY: dict[str, Sql] = {
 CASES = [
     *READ_BY.items(),
     ("waiting", PerDatabase(claim_statements.FULL.take_shares, claims._GROUP.format(waits=claims._QUEUED))),
-    ("waiting", queues.WAITING),
+    ("waiting", PerDatabase(claim_statements.FULL.known, claims._NEXT_NAME.format(waits=claims._QUEUED))),
     ("failed", page(stranded=True)),
     ("failed", page(states=("failed", "cancelled"))),
     ("failed", runs.STRAND),

@@ -12,6 +12,7 @@ from mainspring.store.sql.runs import ENDED, POSTGRES_INSTANCE
 class Statements(NamedTuple):
     """The statements that find and claim waiting runs: runs without a queue, queues, partitions of a queue, and shares of those."""
 
+    known: str
     take: str
     more: str
     waiting: str
@@ -95,7 +96,10 @@ LOOK = f"""
      WHERE deadline IS NOT NULL AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting') AND deadline >= :deadline_floor),
     EXISTS (SELECT 1 FROM runs WHERE {text.RESUMES} AND due >= :resumed_floor)
 """
-TIME = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+TIME = """
+  SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint WHERE set_config('plan_cache_mode', 'force_generic_plan', true) <> ''
+"""
+"""The time. The statements that follow are not planned anew for their parameters, which takes longer than some of them."""
 COUNT_PLACED = f"""
   WITH placed AS MATERIALIZED (
     SELECT partition, CASE WHEN attempt_started < :recent THEN id END, count(*) FROM (
@@ -191,6 +195,15 @@ def _between(column: str, known: str, begin: str = "''") -> str:
       FROM (SELECT {begin} COLLATE "C" AS name UNION ALL SELECT DISTINCT {column} FROM floors WHERE {known}) known)"""
 
 
+_KNOWN = """known AS MATERIALIZED (
+    SELECT queue COLLATE "C" AS queue, name COLLATE "C" AS name
+    FROM json_to_recordset(coalesce(:known, current_setting('mainspring.known', true))::json) AS k (queue text, name text))"""
+"""What `known` has found: stored in this transaction, or passed from an earlier one."""
+_KEY = "priority, due, uid"
+_FEW = 4
+_LOCK = " FOR NO KEY UPDATE SKIP LOCKED"
+
+
 class _Search(NamedTuple):
     """How waiting runs are searched for: everything, or from floors."""
 
@@ -219,63 +232,98 @@ class _Search(NamedTuple):
         SELECT f.low, f.since, f.high {group}
         UNION ALL SELECT full_range.* FROM {_FULL} full_range WHERE NOT EXISTS (SELECT 1 {group}))"""
 
+    def known(self) -> str:
+        """The functions of the worker with waiting runs, by queue, stored for the statements that are sent together with this one."""
+        queues = "queues" if self.above else f"(SELECT queues.name FROM ({_walk('queue', text.WAITS)}) queues)"
+        return f"""
+  WITH {self.begin}found AS (
+    SELECT '' AS queue, plain.name FROM ({self.names(_PLAIN, "''")}) plain
+    UNION ALL SELECT each.name, queued.name FROM {queues} each
+      CROSS JOIN LATERAL ({self.names(f"{text.WAITS} AND queue = each.name", "each.name")}) queued)
+  SELECT set_config('mainspring.known', coalesce(json_agg(found), '[]')::text, true) FROM found WHERE found.name = ANY(:names::text[])
+"""
+
     # -- runs without a queue ----------------------------------------------------------------------------------------------
     def _plain(self) -> str:
-        return f"""{self.begin}groups AS MATERIALIZED (
-    SELECT known.name AS workflow, f.low, f.since, f.high
-    FROM ({self.names(_PLAIN, "''")}) known CROSS JOIN LATERAL {self.ranges("''", "known.name", "''")} f
-    WHERE known.name = ANY(:names::text[]))"""
+        return f"""{self.begin}{_KNOWN},
+  groups AS MATERIALIZED (
+    SELECT '' AS queue, '' AS partition, known.name AS workflow FROM known WHERE known.queue = '')"""
 
     def take(self) -> str:
-        group = f"{_PLAIN} AND workflow = {{group}}.workflow AND partition = '' AND {_ABOVE} AND {_FITTING}"
         return f"""
   WITH {self._plain()},
-  best AS MATERIALIZED (
-    SELECT workflow, low, since, high, count(*) AS count FROM (
-      SELECT groups.* FROM groups CROSS JOIN LATERAL (
-        SELECT priority, due, uid FROM runs WHERE {group.format(group="groups")}
-        ORDER BY {_ORDER} LIMIT :limit::bigint + 1) each
-      ORDER BY each.priority, each.due, each.uid LIMIT :limit::bigint + 1) first
-    GROUP BY 1, 2, 3, 4),
+  wanted AS MATERIALIZED (SELECT '' AS queue, '' AS partition, :limit::bigint + 1 AS count),
+  {self._best(_PLAIN)},
   ready AS MATERIALIZED (
-    SELECT each.* FROM best CROSS JOIN LATERAL (
-      SELECT id, priority, due, uid FROM runs WHERE {group.format(group="best")}
-      ORDER BY {_ORDER} LIMIT best.count FOR NO KEY UPDATE SKIP LOCKED) each),
-  chosen AS MATERIALIZED (SELECT id FROM ready ORDER BY priority, due, uid LIMIT :limit)
+    SELECT each.* FROM best
+      CROSS JOIN LATERAL {self._first(_PLAIN, "best", f"id, {_KEY}", "best.count", lock=_LOCK)} each),
+  chosen AS MATERIALIZED (SELECT id FROM ready ORDER BY {_KEY} LIMIT :limit)
   {_TAKEN_PLAIN}
 """
 
     def more(self) -> str:
         return f"""
   WITH {self._plain()}
-  SELECT 1 FROM groups CROSS JOIN LATERAL (
-    SELECT 1 FROM runs WHERE {_PLAIN} AND workflow = groups.workflow AND partition = '' AND {_ABOVE.format(group="groups")} AND {_FITTING}
-    ORDER BY {_ORDER} LIMIT 1) each LIMIT 1
+  SELECT 1 FROM groups CROSS JOIN LATERAL {self._first(_PLAIN, "groups", "1", "1")} each LIMIT 1
 """
 
+    def _first(self, waits: str, group: str, columns: str, limit: str, *, also: str = "", lock: str = "") -> str:
+        """The first runs of a group that the worker can claim, range by range."""
+        return f"""(
+        SELECT run.* FROM {self.ranges(f"{group}.queue", f"{group}.workflow", f"{group}.partition")} f CROSS JOIN LATERAL (
+          SELECT {columns} FROM runs WHERE {waits} AND workflow = {group}.workflow AND partition = {group}.partition
+            AND {_ABOVE.format(group="f")} AND {_FITTING}{also}
+          ORDER BY {_ORDER} LIMIT {limit}{lock}) run
+        LIMIT {limit})"""
+
+    def _best(self, waits: str) -> str:
+        """How many runs of each group are among the first that are `wanted` in a partition, all `groups` of it together.
+
+        If there is one group, nothing is read. Of many groups, some of each are read first. The last that would be taken of those is a bound
+        for what may come of the rest, so that no more of each group are read than needed.
+        """
+        after = f" AND ({_KEY}) > (ends.priority, ends.due, ends.uid)"
+        bound = (
+            f" AND ({_KEY}) < (coalesce(bound.priority, {2**63 - 1}), coalesce(bound.due, 0), coalesce(bound.uid, ''))"
+        )
+        return f"""best AS MATERIALIZED (
+    SELECT groups.*, wanted.count FROM wanted JOIN groups USING (queue, partition)
+    WHERE (SELECT count(*) FROM groups g WHERE g.queue = wanted.queue AND g.partition = wanted.partition) = 1
+    UNION ALL
+    SELECT first.queue, first.partition, first.workflow, count(*)
+    FROM wanted CROSS JOIN LATERAL (
+      WITH mine AS MATERIALIZED (
+        SELECT *, CASE WHEN count(*) OVER () > {_FEW} THEN 2 * wanted.count / count(*) OVER () + 8 ELSE wanted.count END AS chunk
+        FROM groups WHERE groups.queue = wanted.queue AND groups.partition = wanted.partition),
+      begun AS MATERIALIZED (
+        SELECT mine.*, each.* FROM mine CROSS JOIN LATERAL {self._first(waits.format("mine"), "mine", _KEY, "mine.chunk")} each
+        WHERE (SELECT count(*) FROM mine) > 1),
+      bound AS MATERIALIZED (SELECT {_KEY} FROM begun ORDER BY {_KEY} OFFSET wanted.count - 1 LIMIT 1),
+      ends AS MATERIALIZED (
+        SELECT DISTINCT ON (workflow) begun.*, count(*) OVER (PARTITION BY workflow) AS found
+        FROM begun ORDER BY workflow, priority DESC, due DESC, uid DESC),
+      further AS MATERIALIZED (
+        SELECT ends.queue, ends.partition, ends.workflow, each.* FROM ends LEFT JOIN bound ON true
+          CROSS JOIN LATERAL {self._first(waits.format("ends"), "ends", _KEY, "wanted.count", also=after + bound)} each
+        WHERE ends.found = ends.chunk AND coalesce((ends.priority, ends.due, ends.uid) < (bound.priority, bound.due, bound.uid), true))
+      SELECT queue, partition, workflow FROM (
+        SELECT queue, partition, workflow, {_KEY} FROM begun UNION ALL SELECT * FROM further) all_of_them
+      ORDER BY {_KEY} LIMIT wanted.count) first
+    GROUP BY 1, 2, 3)"""
+
     # -- queues --------------------------------------------------------------------------------------------------------------
-    def _names_of(self, queue: str) -> str:
-        return self.names(f"{text.WAITS} AND queue = {queue}", queue)
-
-    def _known(self) -> str:
-        """The beginning of a statement about `:queue`: the functions of the worker with runs in it."""
-        return f"""{self.begin}known AS MATERIALIZED (
-    SELECT name FROM ({self._names_of(":queue")}) names WHERE name = ANY(:names::text[]))"""
-
     def _fits(self, partition: str) -> str:
         """Whether there is a run that the worker can claim in a partition of `:queue`."""
         return f"""(
     SELECT 1 FROM known CROSS JOIN LATERAL {self.ranges(":queue", "known.name", partition)} f CROSS JOIN LATERAL (
       SELECT 1 FROM runs WHERE {text.WAITS} AND queue = :queue AND workflow = known.name AND runs.partition = {partition}
         AND {_ABOVE.format(group="f")} AND {_FITTING}
-      ORDER BY {_ORDER} LIMIT 1) each LIMIT 1)"""
+      ORDER BY {_ORDER} LIMIT 1) each WHERE known.queue = :queue LIMIT 1)"""
 
     def waiting(self) -> str:
         """The queues with waiting runs."""
         if not self.above:
-            return f"""{text.WAITING}
-  WHERE (SELECT 1 FROM ({self._names_of("queues.name")}) known WHERE known.name = ANY(:names::text[]) LIMIT 1) IS NOT NULL
-"""
+            return f"WITH {_KNOWN} {text.QUEUES} WHERE name IN (SELECT queue FROM known)"
         waits = f"SELECT 1 FROM runs WHERE {text.WAITS} AND queue = queues.name AND"
         return f"""
   WITH {self.begin}gaps AS MATERIALIZED (
@@ -302,9 +350,9 @@ class _Search(NamedTuple):
             following = f"""
     SELECT min(each.name) FROM known CROSS JOIN LATERAL (
       SELECT partition AS name FROM runs WHERE {text.WAITS} AND queue = :queue AND workflow = known.name AND partition > {{after}}
-      ORDER BY {_ORDER} LIMIT 1) each"""
+      ORDER BY {_ORDER} LIMIT 1) each WHERE known.queue = :queue"""
             return f"""
-  WITH RECURSIVE {self._known()},
+  WITH RECURSIVE {_KNOWN},
   found (name) AS (
     SELECT ({following.format(after=":after")})
     UNION ALL SELECT ({following.format(after="found.name")}) FROM found WHERE name IS NOT NULL)
@@ -313,48 +361,34 @@ class _Search(NamedTuple):
         group = "queue = :queue AND workflow = known.name AND partition > :after"
         others = _walk("partition", f"{text.WAITS} AND queue = :queue AND workflow = known.name", "gap.low", "gap.high")
         return f"""
-  WITH {self._known()},
+  WITH {self.begin}{_KNOWN},
   found AS MATERIALIZED (
     SELECT partition AS name FROM floors WHERE queue = :queue AND partition > :after
     UNION SELECT others.name FROM known CROSS JOIN LATERAL {_between("partition", group, ":after::text")} gap
-      CROSS JOIN LATERAL ({others} LIMIT {_MOST_PARTITIONS}) others)
+      CROSS JOIN LATERAL ({others} LIMIT {_MOST_PARTITIONS}) others WHERE known.queue = :queue)
   SELECT name FROM (SELECT name FROM found ORDER BY name OFFSET 0) found WHERE {self._fits("found.name")} IS NOT NULL LIMIT :most
 """
 
     def unpartitioned(self) -> str:
-        return f"WITH {self._known()} {self._fits(chr(39) * 2)}"
+        return f"WITH {self.begin}{_KNOWN} {self._fits(chr(39) * 2)}"
 
     def take_shares(self, wanted: str, left: str) -> str:
-        group = f"""{text.WAITS} AND queue = {{group}}.queue AND workflow = {{group}}.workflow AND partition = {{group}}.partition
-          AND {_ABOVE} AND {_FITTING}"""
+        waits = f"{text.WAITS} AND queue = {{}}.queue"
         return f"""
-  WITH {self.begin}{wanted},
+  WITH {self.begin}{_KNOWN},
+  {wanted},
   groups AS MATERIALIZED (
-    SELECT wanted.queue, wanted.partition, known.name AS workflow, f.low, f.since, f.high
-    FROM (SELECT DISTINCT queue FROM wanted WHERE count > 0) each
-    CROSS JOIN LATERAL ({self._names_of("each.queue")}) known
-    JOIN wanted ON wanted.queue = each.queue
-    CROSS JOIN LATERAL {self.ranges("wanted.queue", "known.name", "wanted.partition")} f
-    WHERE known.name = ANY(:names::text[])),
-  best AS MATERIALIZED (
-    SELECT first.queue, first.partition, first.workflow, first.low, first.since, first.high, count(*) AS count
-    FROM wanted CROSS JOIN LATERAL (
-      SELECT groups.* FROM groups CROSS JOIN LATERAL (
-        SELECT priority, due, uid FROM runs WHERE {group.format(group="groups")}
-        ORDER BY {_ORDER} LIMIT wanted.count) each
-      WHERE groups.queue = wanted.queue AND groups.partition = wanted.partition
-      ORDER BY each.priority, each.due, each.uid LIMIT wanted.count) first
-    GROUP BY 1, 2, 3, 4, 5, 6),
+    SELECT wanted.queue, wanted.partition, known.name AS workflow FROM wanted JOIN known ON known.queue = wanted.queue
+    WHERE wanted.count > 0),
+  {self._best(waits)},
   chosen AS MATERIALIZED (
-    SELECT each.id FROM best CROSS JOIN LATERAL (
-      SELECT id FROM runs WHERE {group.format(group="best")}
-      ORDER BY {_ORDER} LIMIT best.count FOR NO KEY UPDATE SKIP LOCKED) each)
+    SELECT each.id FROM best CROSS JOIN LATERAL {self._first(waits.format("best"), "best", "id", "best.count", lock=_LOCK)} each)
   {_TAKEN_SHARES.format(left=left)}
 """
 
     def statements(self) -> Statements:
         return Statements(
-            *(self.take(), self.more(), self.waiting(), self.partitions(), self.unpartitioned()),
+            *(self.known(), self.take(), self.more(), self.waiting(), self.partitions(), self.unpartitioned()),
             *(self.take_shares(**how) for how in _HOW),
         )
 

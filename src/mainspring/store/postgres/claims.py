@@ -83,20 +83,29 @@ class Claims:
         ahead = Ahead(request, busy, statements, floors)
         asked = [
             sql.PROMOTE,
-            statements.take if plain else statements.more,
             sql.TIME,
+            statements.known,
             sql.LOOK,
             statements.waiting,
             EXCEPTIONS,
             sql.TIME,
+            statements.take if plain else statements.more,
         ]
         with self._db.connection() as db:
             try:
-                _, rows, ((began,),), ((due, deadline, resumes),), waiting, exceptions, ((done,),), *rest = (
-                    db.wire.execute(
-                        *((self._sql.raw(each), values) for each in asked),
-                        *((self._sql.raw(each), values | own) for each, own in ahead.asked()),
-                    )
+                (
+                    _,
+                    ((began,),),
+                    ((known,),),
+                    ((due, deadline, resumes),),
+                    waiting,
+                    exceptions,
+                    ((done,),),
+                    rows,
+                    *rest,
+                ) = db.wire.execute(
+                    *((self._sql.raw(each), values) for each in asked),
+                    *((self._sql.raw(each), values | own) for each, own in ahead.asked()),
                 )
                 if not above:
                     floors.searched_all(done - began, _CLOCK.monotonic())
@@ -108,7 +117,7 @@ class Claims:
                 by_queue = to_exceptions(exceptions)
                 queues = [to_queue_with(queue, by_queue) for queue in to_queues(waiting)]
                 taken += map(to_run, ahead.taken(iter(rest), {queue.name for queue in queues}, limit - len(taken)))
-                queued = Queued(db, self._sql, request, values, statements, floors=floors)
+                queued = Queued(db, self._sql, request, values | {"known": known}, statements, floors=floors)
                 demands = self._claim_queued(queued, queues, ahead, taken, kind if not resumes else None)
             except LOCKED:
                 roll_back(db)
@@ -142,6 +151,7 @@ class Claims:
             "now": request.now,
             "most": max(_MOST_PROMOTED, request.limit + 1),
             "room": request.limit,
+            "known": None,
             "schema": self._sql.name,
         }
 
