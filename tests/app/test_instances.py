@@ -74,7 +74,7 @@ async def test_a_run_that_lost_its_worker_is_left_to_one_that_has_its_instance(s
 
 def strand(app: App) -> None:
     functions = {function.name: function.fingerprint for function in app._runtime.registry}
-    store_of(app).strand("", functions, app._runtime.clock.now())
+    store_of(app).strand(functions)
 
 
 def review(app: App, patience: int = 3_600 * SECOND) -> Reviewed:

@@ -135,7 +135,7 @@ def test_what_stands_in_stranded_is_explained(store_url: str) -> None:
         store.open()
         start(store, run("known", fingerprint="f"), run("unknown", workflow="unknown", fingerprint=""))
         store.register(worker("w", functions="{}"))
-        assert store.strand("w", {}, NOW) == 1
+        assert store.strand({}) == 1
         store.unknown.review(NOW, 1)
         found = [json.loads(get(store, each).blocked or "{}") for each in ("known", "unknown")]
     assert all(isinstance(each["versions"], list) for each in found)

@@ -106,15 +106,13 @@ def _public(kind: type) -> set[str]:
 
 
 def nouns() -> dict[str, type]:
-    """The parts of a store that have verbs of their own: properties of the protocol whose type is a class."""
+    """The parts of a store that have verbs of their own: attributes and properties of the protocol whose type is a class of the library."""
     names = vars(protocol) | _imported()
-    found: dict[str, type] = {}
+    kinds: dict[str, Any] = dict(Store.__annotations__)
     for name, value in vars(Store).items():
         if isinstance(value, property) and value.fget is not None:
-            kind = str(value.fget.__annotations__["return"])
-            if kind.isidentifier():
-                found[name] = names[kind]
-    return found
+            kinds[name] = value.fget.__annotations__["return"]
+    return {name: names[str(kind)] for name, kind in kinds.items() if str(kind) in names}
 
 
 def verbs() -> set[str]:

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainspring.model.queues import Limits, Queue, Window
-from mainspring.queues.admission import admit
-from mainspring.store.queues import Demand
+from mainspring.queues.admission import Demand, admit
 
 NOW = 1_000_000_000
 

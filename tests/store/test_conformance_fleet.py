@@ -168,8 +168,8 @@ def test_a_run_that_no_live_worker_can_continue_is_stranded_and_says_why(store: 
     store.register(worker("w1", functions='{"wf": "new"}'))
     start(store, run("a", fingerprint="old", version="v0"), run("b", workflow="gone", fingerprint="x"), run("c"))
     start(store, run("d", fingerprint="new"))
-    assert store.strand("w1", {"wf": "new"}, NOW) == 2
-    assert store.strand("w1", {"wf": "new"}, NOW) == 0
+    assert store.strand({"wf": "new"}) == 2
+    assert store.strand({"wf": "new"}) == 0
     reasons = {each: json.loads(get(store, each).blocked or "{}").get("reason", "") for each in "abcd"}
     assert "the source of wf has changed" in reasons["a"]
     assert "v0" in reasons["a"]
@@ -180,12 +180,12 @@ def test_a_run_that_no_live_worker_can_continue_is_stranded_and_says_why(store: 
 def test_another_functions_fingerprint_does_not_save_a_run_from_being_stranded(store: Store) -> None:
     store.register(worker("w1", functions='{"wf": "new", "other": "old"}'))
     start(store, run("a", fingerprint="old"))
-    assert store.strand("w1", {"wf": "new", "other": "old"}, NOW) == 1
+    assert store.strand({"wf": "new", "other": "old"}) == 1
 
 
 def test_a_stranded_run_goes_on_when_a_worker_with_its_source_appears(store: Store) -> None:
     start(store, run("a", fingerprint="old"))
-    assert store.strand("w1", {"wf": "new"}, NOW) == 1
+    assert store.strand({"wf": "new"}) == 1
     (taken,) = claim(store, functions={"wf": "old"})
     assert taken.run.blocked is None
 

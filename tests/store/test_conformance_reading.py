@@ -69,7 +69,7 @@ def test_ids_are_ordered_by_their_characters_in_no_language(store: Store) -> Non
 
 def test_stranded_runs_are_found(store: Store) -> None:
     start(store, run("a", fingerprint="old"), run("b"))
-    store.strand("w1", {}, NOW)
+    store.strand({})
     assert (listed(store, stranded=True), listed(store, stranded=False)) == (["a"], ["b"])
 
 

@@ -20,7 +20,7 @@ def test_stranded_runs_are_explained_and_forced(store: Store) -> None:
     store.remember_version("v1", NOW)
     start(store, *(run(each, fingerprint="gone", version="v0") for each in "abc"))
     start(store, run("d", fingerprint="print-1", version="v1"))
-    store.strand("w1", {"wf": "print-1"}, NOW)
+    store.strand({"wf": "print-1"})
     versions = Versions(store, SystemClock())
     new, old = sorted(versions.list(), key=lambda each: each.version, reverse=True)
     assert (new.version, new.workers, new.live, new.stranded) == ("v1", 1, 1, {})

@@ -127,7 +127,7 @@ VERBS: dict[str, Callable[[Store, Family, int], object]] = {
     "claim": lambda store, _family, _n: store.claim(request("w1", 5)),
     "notices": lambda store, _family, _n: store.notices("w1"),
     "expire": lambda store, _family, _n: store.expire(NOW),
-    "strand": lambda store, _family, _n: store.strand("w1", FUNCTIONS, NOW),
+    "strand": lambda store, _family, _n: store.strand(FUNCTIONS),
     "start children": lambda store, family, n: store.apply(
         [
             RecordStep("w1", step(each, f"s{n}"), starts=[run(f"{each}/s{n}", parent=each)])

@@ -17,17 +17,17 @@ from mainspring.store.sql import queues, retention, run_filters, runs, schedules
 from mainspring.store.sql.dialect import PerDatabase
 from mainspring.store.sqlite import claims
 from mainspring.store.sqlite.dialect import DIALECT
-from mainspring.store.verbs import scheduled_functions, unnotified
+from mainspring.store.verbs import dashboard, scheduled_functions, unreported_ends
 from tests.store.build import StoreSettings
 
 if TYPE_CHECKING:
     from mainspring.store.sql.dialect import Sql
 
 
-def page(**wanted: Any) -> PerDatabase:
+def page(**wanted: Any) -> Sql:
     """A page of runs by some filters."""
     made = RunFilter(**wanted)
-    return PerDatabase(run_filters.POSTGRES_FILTERS.page(made)[0], run_filters.SQLITE_FILTERS.page(made)[0])
+    return run_filters.runs_page(made)[0]
 
 
 READ_BY: dict[str, Sql] = {
@@ -41,7 +41,7 @@ READ_BY: dict[str, Sql] = {
     "owner": runs.OWNED_RUNS,
     "deadline": runs.FIND_OVERDUE,
     "parent": runs.LIST_CHILDREN,
-    "end_unhandled": unnotified._TAKE,
+    "end_unhandled": unreported_ends._TAKE,
     "failed": page(states=("failed",)),
     "of_schedule": page(schedule=("s",)),
     "forked": page(forked_from=("a",)),
@@ -58,8 +58,8 @@ CASES = [
     ("failed", page(states=("failed", "cancelled"))),
     ("failed", runs.STRAND),
     ("of_schedule", schedules.UNPROCESSED_ENDS),
-    ("end_unhandled", unnotified._ANY),
-    ("end_unhandled", unnotified.UNREPORTED_TOTALS),
+    ("end_unhandled", unreported_ends._ANY),
+    ("end_unhandled", dashboard._UNREPORTED_TOTALS),
 ]
 ON_POSTGRES_ONLY = {"attributes"}  # SQLite has no index for parts of JSON
 

@@ -63,7 +63,8 @@ def statements(module: str) -> dict[str, Sql]:
     for name, value in vars(importlib.import_module(f"mainspring.store.sql.{module}")).items():
         if name.isupper() and not name.startswith("_"):
             for key, each in _parts(value):
-                if isinstance(each, PerDatabase) or (isinstance(each, str) and _STATEMENT.match(each)):
+                text = each.postgres if isinstance(each, PerDatabase) else each
+                if isinstance(text, str) and _STATEMENT.match(text):
                     found[f"{name} {key}".strip()] = each
     return found
 

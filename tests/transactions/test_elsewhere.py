@@ -144,6 +144,8 @@ async def test_a_lost_answer_to_the_commit_is_recognised(
         place = make(self)
 
         class Lossy:
+            on_postgres = place.on_postgres
+
             def transact(self, *args: Any) -> Any:
                 found = place.transact(*args)
                 losses[0] += 1

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from mainspring.model.runs import Run, Step
     from mainspring.model.schedules import Tick
-    from mainspring.store.verbs.unnotified import UnreportedEnd
+    from mainspring.store.verbs.unreported_ends import UnreportedEnd
 
 log = logging.getLogger("mainspring.app")
 

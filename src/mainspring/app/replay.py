@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from mainspring.app.client_api import runtime_of
 from mainspring.engine.engine import Engine
@@ -15,7 +15,7 @@ from mainspring.engine.runner import run_async, run_blocking
 from mainspring.errors import MainspringError, UnknownFunction
 from mainspring.model.states import State
 from mainspring.store.sealing.payloads import Payloads
-from mainspring.store.sealing.records import Opener
+from mainspring.store.sealing.records import opened
 from mainspring.store.verbs.export import run_of_record, step_of_record
 from mainspring.store.writes import Verdict
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from mainspring.app.app import App
     from mainspring.model.runs import Run, Step
     from mainspring.store.protocol import Store
+
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +48,14 @@ async def replay(app: App, records: Iterable[dict[str, Any]]) -> list[Agreement]
     """Compare the app's code with the runs of an export."""
     runs: dict[str, Run] = {}
     steps: dict[str, list[Step]] = {}
-    opener = _opener(app)
+    codec = runtime_of(app).payloads
+    payloads = None if codec is None else Payloads(codec)
     for record in records:
         if record.get("table") == "runs":
-            run = run_of_record(record) if opener is None else opener.run(run_of_record(record))
+            run = _opened(payloads, run_of_record(record))
             runs[run.id] = run
         elif record.get("table") == "steps":
-            step = step_of_record(record) if opener is None else opener.step(step_of_record(record))
+            step = _opened(payloads, step_of_record(record))
             steps.setdefault(step.run, []).append(step)
     branches.install(asyncio.get_running_loop())
     found: list[Agreement] = []
@@ -64,10 +67,9 @@ async def replay(app: App, records: Iterable[dict[str, Any]]) -> list[Agreement]
     return found
 
 
-def _opener(app: App) -> Opener | None:
-    """Return the decoder of values that were exported as stored, if the app has a payload codec."""
-    codec = runtime_of(app).payloads
-    return None if codec is None else Opener(Payloads(codec))
+def _opened(payloads: Payloads | None, record: R) -> R:
+    """Return a record that was exported as stored, with its values decoded if the app has a payload codec."""
+    return record if payloads is None else opened(payloads, record)
 
 
 async def _compare(app: App, run: Run, steps: list[Step]) -> str | None:

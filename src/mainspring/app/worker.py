@@ -374,7 +374,7 @@ class Worker:
         self._list_instances()
         self._runtime.destinations.check(self._connection.store)
         functions = {function.name: function.fingerprint for function in self._runtime.registry}
-        stranded = self._connection.store.strand(self.engine.worker_id, functions, self._runtime.clock.now())
+        stranded = self._connection.store.strand(functions)
         if stranded:
             log.warning("%d runs are stranded: see `mainspring runs list --stranded`", stranded)
         self._review_unknown()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -17,10 +17,9 @@ if TYPE_CHECKING:
     from mainspring.codec import ValueCodec
     from mainspring.engine.registry import Function
     from mainspring.model.runs import StepKind
-    from mainspring.store.external.databases import AwaitedSession, ElsewhereSession
     from mainspring.store.external.join import Inside
     from mainspring.store.external.other_database import OtherDatabase
-    from mainspring.store.external.sessions import Session, Within
+    from mainspring.store.external.sessions import OpenSession, Within
 
 _ONCE = Retry(1)
 
@@ -138,10 +137,10 @@ class TransactionCall(Struct):
             of_library=True,
         )
 
-    def made(self, session: Session | ElsewhereSession | AwaitedSession) -> Any:
+    def made(self, session: OpenSession) -> Any:
         """Call the function with its connection or session and its arguments."""
         if self.of_library:
-            return cast("Session", session).joined.within(self.fn)
+            return session.joined.within(self.fn)
         given = session.give(self.wants)
         args = self.args if self.wants is Wants.NOTHING else (*self.args[: self.place], given, *self.args[self.place :])
         return await_here(self.fn(*args, **self.kwargs)) if self.is_async else call_here(self.fn, *args, **self.kwargs)

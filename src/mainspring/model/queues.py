@@ -71,3 +71,11 @@ class Queue(Struct, frozen=True):
         """Whether a limit counts the runs under way in the fleet."""
         each = (self.limits, *self.exceptions.values())
         return any(limits.concurrency is not None or limits.partition_concurrency is not None for limits in each)
+
+
+class QueueCounts(Struct, frozen=True):
+    """The number of runs in a queue: ready to start, due later, and running."""
+
+    ready: int = 0
+    scheduled: int = 0
+    under_way: int = 0

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING
 
-from mainspring.store.verbs.duration_classes import CLASSES
+from mainspring.store.verbs.dashboard import CLASSES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from mainspring.operations.retention import Pruning
 from mainspring.operations.step_figures import step_figures_of
 from mainspring.operations.workers import Workers
-from mainspring.store.verbs.duration_classes import CLASSES
+from mainspring.store.verbs.dashboard import CLASSES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

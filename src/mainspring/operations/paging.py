@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from mainspring.model.schedules import Schedule
-    from mainspring.store.schedules import ScheduleStore
+    from mainspring.store.verbs.schedules import Schedules
 
 T = TypeVar("T")
 AT_ONCE = 1_000
 """How many schedules are read at once."""
 
 
-def schedules_of(store: ScheduleStore, app: str) -> Iterator[Schedule]:
+def schedules_of(store: Schedules, app: str) -> Iterator[Schedule]:
     """Yield all schedules of an app by id. They may be changed during the iteration."""
     after: str | None = None
     while page := store.page(ScheduleFilter(app=app, after=after, limit=AT_ONCE)):

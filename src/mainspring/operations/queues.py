@@ -11,14 +11,13 @@ from msgspec.structs import replace
 from mainspring.errors import InvalidInput, NotFound
 from mainspring.model.clock import SECOND, to_datetime
 from mainspring.model.given import check_name, check_text, check_whole
-from mainspring.model.queues import Limits, Queue, Window
+from mainspring.model.queues import Limits, Queue, QueueCounts, Window
 from mainspring.operations.actions import Actions, Answer
 from mainspring.recurrence.durations import parse_duration
-from mainspring.store.queues import QueueCounts
 
 if TYPE_CHECKING:
     from mainspring.model.clock import Clock
-    from mainspring.store.queues import QueueStore
+    from mainspring.store.verbs.queues import Queues as StoredQueues
 
 _LONGEST_NAME = 200
 QUEUE_ACTIONS = Actions("queues")
@@ -97,7 +96,7 @@ class HasQueues(Protocol):
     """A store, or its part inside a user's transaction."""
 
     @property
-    def queues(self) -> QueueStore: ...
+    def queues(self) -> StoredQueues: ...
 
 
 class Queues:

@@ -5,13 +5,52 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mainspring.store.queues import Admission, Share
+from msgspec import Struct, field
 
 if TYPE_CHECKING:
-    from mainspring.model.queues import Limits, Window
-    from mainspring.store.queues import Demand, Recent
+    from collections.abc import Mapping
+
+    from mainspring.model.queues import Limits, Queue, Window
 
 _NO_LIMIT = 2**62
+Recent = dict[str, tuple[int, int]]
+"""Starts within a window by partition: their number, and the time of the first."""
+
+
+class Demand(Struct, frozen=True):
+    """A queue with runs that wait to start, and the number of its running ones."""
+
+    queue: Queue
+    waiting: list[str]
+    """Partitions with waiting runs, beginning with the one whose turn it is."""
+    placed: dict[str, int]
+    """Running runs in the fleet, by partition. Counted only if a limit needs it."""
+    recent: dict[int, Recent]
+    """Starts within the window of each rate limit, by the window's length."""
+    mine: Mapping[str, int]
+    """Runs in this worker's memory, by partition."""
+    room: int
+    now: int
+
+
+class Share(Struct, frozen=True):
+    """The number of runs of a partition that may start now."""
+
+    partition: str
+    count: int
+
+
+class Admission(Struct, frozen=True):
+    """The runs that may start. `again` is the time at which more may."""
+
+    shares: list[Share] = field(default_factory=list[Share])
+    again: int | None = None
+    open: bool = False
+    """Whether more might start now if the worker had more free slots."""
+    short: bool = False
+    """Whether more might start if fewer of them were in this worker's memory."""
+    held: bool = False
+    """Whether more might start if fewer of them were running in the fleet."""
 
 
 @dataclass(slots=True)

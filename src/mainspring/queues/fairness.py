@@ -3,41 +3,89 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from mainspring.model.queues import Limits
-from mainspring.queues.admission import admit
-from mainspring.store.queues import Admission, Demand, Resumable
+from mainspring.queues.admission import Admission, Demand, admit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from mainspring.model.queues import Queue
-    from mainspring.store.queues import Admit, Claimant, Recent
+    from mainspring.queues.admission import Recent
+
+
+class Claimant(Protocol):
+    """The worker that claims: its queues (None: all), and its runs of queues in memory."""
+
+    @property
+    def queues(self) -> frozenset[str] | None: ...
+    @property
+    def mine(self) -> Mapping[str, Mapping[str, int]]: ...
+    @property
+    def now(self) -> int: ...
+
+
+class Resumable(Struct, frozen=True):
+    """Runs that a worker may continue. `short`: it has no slot for some. `mine`: its runs in memory, these included."""
+
+    ids: list[str]
+    more: bool
+    """Whether there are more runs than the limit."""
+    short: bool
+    mine: Mapping[str, Mapping[str, int]]
 
 
 class Fairness:
-    """See `mainspring.store.queues.ClaimPolicy`. `admit` decides which runs of one queue may begin."""
+    """The claim policy of workers. Pure: a store only finds the waiting runs, and claims those that were decided on.
 
-    def __init__(self, admit: Admit) -> None:
-        self.admit = admit
+    A store counts the waiting runs (`Demand`), decides here which of them may start (`Admission`), and claims those, all in one
+    transaction. Where workers must agree, the queue's row is locked first, and later statements count.
+    """
 
     def half(self, room: int, turn: int) -> int:
+        """Half of the free slots. An odd slot is included every other time."""
         return (room + turn % 2) // 2
 
     def divide(self, claimant: Claimant, waiting: Sequence[Queue], turn: int, turns: dict[str, str]) -> Demands:
+        """The queues to claim from, in an order that changes with each claim.
+
+        `turns` remembers, for each queue, the partition that was served last. The next one is served first.
+        """
         return Demands(self, claimant, waiting, turn, turns)
 
     def resumable(
         self, claimant: Claimant, rows: Iterable[Sequence[Any]], queues: Mapping[str, Queue], limit: int
     ) -> Resumable:
-        return resumable(claimant, rows, queues, limit)
+        """Return the first runs to resume, of rows (id, queue, partition, …), that this worker may have in memory.
+
+        Reads no more rows than it needs to find `limit` runs. Runs without a free slot are skipped, however many they are.
+        """
+        mine = {name: dict(partitions) for name, partitions in claimant.mine.items()}
+        found: list[str] = []
+        short = False
+        for run, name, partition, *_ in rows:
+            if not _takes_from(claimant, name):
+                continue
+            here = mine.setdefault(name, {})
+            limits = queues[name].limits if name in queues else Limits()
+            whole, part = limits.worker_concurrency, limits.partition_worker_concurrency
+            if (whole is not None and sum(here.values()) >= whole) or (
+                part is not None and here.get(partition, 0) >= part
+            ):
+                short = True
+                continue
+            if len(found) == limit:
+                return Resumable(found, more=True, short=short, mine=mine)
+            here[partition] = here.get(partition, 0) + 1
+            found.append(run)
+        return Resumable(found, more=False, short=short, mine=mine)
 
 
-FAIR = Fairness(admit)
-"""The claim policy of workers."""
+FAIR = Fairness()
 
 
 class Demands:
@@ -96,7 +144,7 @@ class Demands:
                 self._left_out = True
                 return
             part = max(1, left // (len(self.queues) - number))
-            allotment = Allotment(self._policy.admit, self._claimant, queue, part, self._turns)
+            allotment = Allotment(self._claimant, queue, part, self._turns)
             self._allotments.append(allotment)
             yield allotment
             left -= allotment.taken
@@ -126,8 +174,7 @@ class Demands:
 class Allotment:
     """What a claim may take from one queue."""
 
-    def __init__(self, admit: Admit, claimant: Claimant, queue: Queue, room: int, turns: dict[str, str]) -> None:
-        self._admit = admit
+    def __init__(self, claimant: Claimant, queue: Queue, room: int, turns: dict[str, str]) -> None:
         self._now = claimant.now
         self._turns = turns
         self._mine: Mapping[str, int] = claimant.mine.get(queue.name, {})
@@ -151,7 +198,7 @@ class Allotment:
         """Decide what may be taken. `waiting` are partitions in turn, possibly with duplicates."""
         partitions = list(dict.fromkeys(waiting))
         demand = Demand(self.queue, partitions, placed, recent, self._mine, self._room, self._now)
-        self.admission = self._admit(demand)
+        self.admission = admit(demand)
         self.taken = sum(share.count for share in self.admission.shares)
         return self.admission
 
@@ -163,30 +210,6 @@ class Allotment:
         self.more = self.admission.open and used_up
         if self.admission.shares:
             self._turns[self.queue.name] = self.admission.shares[-1].partition
-
-
-def resumable(claimant: Claimant, rows: Iterable[Sequence[Any]], queues: Mapping[str, Queue], limit: int) -> Resumable:
-    """Return the first runs to resume, of rows (id, queue, partition, …), that this worker may have in memory.
-
-    Reads no more rows than it needs to find `limit` runs. Runs without a free slot are skipped, however many they are.
-    """
-    mine = {name: dict(partitions) for name, partitions in claimant.mine.items()}
-    found: list[str] = []
-    short = False
-    for run, name, partition, *_ in rows:
-        if not _takes_from(claimant, name):
-            continue
-        here = mine.setdefault(name, {})
-        limits = queues[name].limits if name in queues else Limits()
-        whole, part = limits.worker_concurrency, limits.partition_worker_concurrency
-        if (whole is not None and sum(here.values()) >= whole) or (part is not None and here.get(partition, 0) >= part):
-            short = True
-            continue
-        if len(found) == limit:
-            return Resumable(found, more=True, short=short, mine=mine)
-        here[partition] = here.get(partition, 0) + 1
-        found.append(run)
-    return Resumable(found, more=False, short=short, mine=mine)
 
 
 def _takes_from(claimant: Claimant, queue: str) -> bool:

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING
 
 from mainspring.errors import StoreError
 from mainspring.model.clock import SECOND
-from mainspring.store.verbs.dashboard import MINUTE, Amount
-from mainspring.store.verbs.duration_classes import CLASSES
+from mainspring.store.verbs.dashboard import CLASSES, MINUTE, Amount
 
 if TYPE_CHECKING:
     from mainspring.model.clock import Clock
     from mainspring.model.runs import Ending, Run
     from mainspring.model.states import State
     from mainspring.store.protocol import Store
-    from mainspring.store.verbs.unnotified import UnreportedEnd
+    from mainspring.store.verbs.unreported_ends import UnreportedEnd
 
 log = logging.getLogger("mainspring.services")
 

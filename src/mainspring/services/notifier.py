@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mainspring.engine.engine import Engine
     from mainspring.model.clock import Clock
     from mainspring.store.protocol import Store
-    from mainspring.store.verbs.unnotified import UnreportedEnd
+    from mainspring.store.verbs.unreported_ends import UnreportedEnd
 
 _AT_ONCE = 500
 _STALE = 86_400 * SECOND

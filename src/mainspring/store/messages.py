@@ -1,4 +1,4 @@
-"""The specification of messages, events and streams.
+"""Messages, events and streams: what is sent, and what is stored.
 
 A **message** is sent to one run and one topic. The run receives each message once, in the order of commits. A **question** is a message
 that is answered. An **event** is a named value of a run that every process can read. The last value counts. A **stream** is a named list of
@@ -12,13 +12,11 @@ answer), and its `name` is the topic or key.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from mainspring.model.states import State
 
 Awaited: TypeAlias = tuple[str, str, str]
@@ -110,35 +108,3 @@ class Reading(Struct, frozen=True):
 
     entries: list[PublishedValue]
     state: State | None
-
-
-class Messages(Protocol):
-    """Reads messages. They are sent through the committer: `RecordStep.outgoing` for runs, `Send` for all other callers."""
-
-    def next(self, run: str, topic: str, *, question: bool, skip: Collection[int]) -> Message | None:
-        """The first message of a topic that the run has not received. Messages in `skip` belong to other branches."""
-        ...
-
-    def asked(self, run: str, key: str) -> tuple[Message | None, State | None]:
-        """A question by its key, with its answer if there is one, and the state of the run that was asked."""
-        ...
-
-    def event(self, run: str, key: str) -> Reading:
-        """The last value of an event, if it was ever set."""
-        ...
-
-    def events(self, run: str) -> Reading:
-        """The last values of all events of a run, by key."""
-        ...
-
-    def stream(self, run: str, key: str, offset: int, limit: int) -> Reading:
-        """The values of a stream, beginning at an offset."""
-        ...
-
-    def streams(self, run: str, limit: int) -> list[PublishedValue]:
-        """The first values of all streams of a run, by key."""
-        ...
-
-    def received(self, run: str) -> list[Message]:
-        """All messages to a run, received or not, in order. Keys that an earlier generation of the run left are not included."""
-        ...

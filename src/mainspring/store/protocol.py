@@ -19,23 +19,24 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from msgspec import Struct, field, structs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from mainspring.model.runs import Claim, Ending, Run, RunFilter, Step, Worker
     from mainspring.model.states import State
+    from mainspring.queues.fairness import Fairness
     from mainspring.store.changes import Notice, Signal
     from mainspring.store.external.sessions import Transactions
-    from mainspring.store.messages import Messages
-    from mainspring.store.queues import ClaimPolicy, QueueStore
-    from mainspring.store.schedules import ScheduleStore
     from mainspring.store.verbs.dashboard import Dashboard
     from mainspring.store.verbs.defects import Defect
     from mainspring.store.verbs.manage import Management
+    from mainspring.store.verbs.messages import Messages
     from mainspring.store.verbs.prune import Retention
+    from mainspring.store.verbs.queues import Queues
     from mainspring.store.verbs.scheduled_functions import Functions
+    from mainspring.store.verbs.schedules import Schedules
     from mainspring.store.verbs.unknown_functions import UnknownFunctions
-    from mainspring.store.verbs.unnotified import UnreportedEnds
+    from mainspring.store.verbs.unreported_ends import UnreportedEnds
     from mainspring.store.writes import Op, Result
 
 
@@ -51,7 +52,7 @@ class ClaimRequest(Struct, frozen=True):
     """By name of a function that the worker knows: its fingerprint."""
     limit: int
     now: int
-    policy: ClaimPolicy
+    policy: Fairness
     """Decides which runs of queues are admitted."""
     compatible: bool = False
     """Also claim runs that began under another fingerprint, unless this version has failed to replay them."""
@@ -142,54 +143,29 @@ class Store(Protocol):
         """
         ...
 
-    @property
-    def messages(self) -> Messages:
-        """Messages, events and streams."""
-        ...
+    messages: Messages
+    """Messages, events and streams."""
+    schedules: Schedules
+    """Schedules, ticks and backfills."""
+    management: Management
+    """Verbs of operators on runs: retry, resume, fork, complete, delete, export and the like."""
+    functions: Functions
+    """The functions that were scheduled with `run_after` and `run_at`."""
+    unknown: UnknownFunctions
+    """Runs of functions that no worker knows."""
+    unreported_ends: UnreportedEnds
+    """Ended runs that are yet to be reported to `app.on`."""
+    retention: Retention
+    """Deleting runs and ticks whose retention is over."""
 
-    @property
-    def schedules(self) -> ScheduleStore:
-        """Schedules, ticks and backfills."""
-        ...
-
-    @property
-    def management(self) -> Management:
-        """Verbs of operators on runs: retry, resume, fork, complete, delete, export and the like."""
-        ...
-
-    @property
-    def functions(self) -> Functions:
-        """The functions that were scheduled with `run_after` and `run_at`."""
-        ...
-
-    @property
-    def unknown(self) -> UnknownFunctions:
-        """Runs of functions that no worker knows."""
-        ...
-
-    @property
-    def unreported_ends(self) -> UnreportedEnds:
-        """Ended runs that are yet to be reported to `app.on`."""
-        ...
-
-    @property
-    def retention(self) -> Retention:
-        """Deleting runs and ticks whose retention is over."""
-        ...
+    queues: Queues
+    """Queues and their limits."""
+    dashboard: Dashboard
+    """Queries of the dashboard, counters of workers, and the audit log."""
 
     @property
     def transactions(self) -> Transactions:
         """Transactions of users' functions, and joining a transaction that a user has opened."""
-        ...
-
-    @property
-    def queues(self) -> QueueStore:
-        """Queues and their limits."""
-        ...
-
-    @property
-    def dashboard(self) -> Dashboard:
-        """Queries of the dashboard, counters of workers, and the audit log."""
         ...
 
     # -- opening and closing -------------------------------------------------------------------------------------------
@@ -320,8 +296,11 @@ class Store(Protocol):
         """Cancel unowned runs whose deadline has passed, with reason "timeout". Return their number."""
         ...
 
-    def strand(self, worker: str, functions: Mapping[str, str], now: int) -> int:
-        """Mark queued runs that no live worker can continue, with the reason. Return the number of newly marked runs."""
+    def strand(self, functions: Collection[str]) -> int:
+        """Mark queued runs that no live worker can continue, with the reason. Return the number of newly marked runs.
+
+        `functions` are those that the caller knows: of their runs, the reason is a changed source.
+        """
         ...
 
     # -- verbs of all callers ------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The specification of schedules in a store, like `protocol.py`.
+"""Records of schedules in a store: the data of a plan, the plan, and filters of lists.
 
 The row of a schedule is the mutex of everything that concerns the schedule: a transaction that plans the schedule holds the lock until the
 plan is committed. Runs that a schedule started do not lock its row when they end. Such a run is stored with `end_unprocessed` set, and a
@@ -7,7 +7,7 @@ schedule with an ended run of that kind is due. So a plan never misses an end th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct, field
 
@@ -152,100 +152,3 @@ class TickFilter(Struct, frozen=True):
     before: tuple[int, str] | None = None
     """Nominal time and request of the last tick of the previous page."""
     limit: int = 50
-
-
-class ScheduleStore(Protocol):
-    """The schedules, ticks and backfills of a store."""
-
-    def create(
-        self, schedules: Sequence[Schedule], ticks: Sequence[Tick] = (), backfills: Sequence[Backfill] = ()
-    ) -> list[str]:
-        """Store new schedules in one transaction. Return the ids that were taken, whose schedules stay as they are.
-
-        Ticks and backfills are stored for the schedules that are new. A schedule that the same run created at the same operation counts as
-        created: the write is being repeated after a lost acknowledgement.
-        """
-        ...
-
-    def get(self, schedule: str) -> Schedule | None:
-        """One schedule, or None."""
-        ...
-
-    def page(self, wanted: ScheduleFilter) -> list[Schedule]:
-        """A page of schedules, by id."""
-        ...
-
-    def listed(self, entries: Sequence[str]) -> set[str]:
-        """Those of these crontab entries that a live worker lists."""
-        ...
-
-    def situation(self, schedule: str) -> Situation | None:
-        """The data that a plan would be made from, read without locks."""
-        ...
-
-    def change(self, schedule: str, decide: Decide, now: int) -> Plan | None:
-        """Lock one schedule, call `decide` to plan it, and apply the plan, in one transaction. Return None if there is no such schedule.
-
-        If `decide` raises, the transaction is rolled back and the exception is raised.
-        """
-        ...
-
-    def revisions(self) -> dict[str, Revision]:
-        """All schedules by id, to compare with an earlier call."""
-        ...
-
-    def fire(
-        self, now: int, limit: int, decide: Decide, expect: Callable[[Sequence[str]], None] | None = None
-    ) -> Passed:
-        """Plan the schedules that are due, about `limit` of them, and apply the plans, in one transaction.
-
-        Before planning, `expect` is called with the functions of the schedules to plan.
-
-        A schedule is due if its `due` time has come, or if the end of one of its runs is unprocessed. Schedules that another transaction
-        has locked are skipped. If all due schedules are locked, `next_due` is shortly after now, so that the caller does not spin.
-        """
-        ...
-
-    def ticks(self, wanted: TickFilter) -> list[Tick]:
-        """A page of ticks, latest nominal time first."""
-        ...
-
-    def backfill(self, backfill: str) -> Backfill | None:
-        """One backfill, or None."""
-        ...
-
-    def backfills(self, schedule: str) -> list[Backfill]:
-        """The backfills of a schedule, newest first."""
-        ...
-
-    def has_queue(self, name: str) -> bool:
-        """Whether this queue exists."""
-        ...
-
-    def functions(self) -> list[str]:
-        """The functions that each worker executes, as JSON objects by name."""
-        ...
-
-    def first_seen(self, versions: Sequence[str]) -> dict[str, int]:
-        """The time at which each version of the app was first seen."""
-        ...
-
-    def oldest_tick(self, schedule: str) -> int | None:
-        """The nominal time of the oldest stored tick of the clock, if there is one."""
-        ...
-
-    def hooks(self) -> list[Hook]:
-        """Functions that receive alerts of schedules."""
-        ...
-
-    def keep_hooks(self, app: str, hooks: Sequence[Hook], forget: Sequence[str]) -> None:
-        """Store the hooks of an app. Delete other hooks of the app that a version in `forget` declared."""
-        ...
-
-    def rewind(self, now: int) -> list[str]:
-        """Set back schedules that a worker with a clock ahead has advanced into the future. Return their ids."""
-        ...
-
-    def prune(self, before: int, limit: int) -> int:
-        """Delete at most so many ticks with an outcome older than a time. Return the number of deleted ticks."""
-        ...

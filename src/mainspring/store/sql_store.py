@@ -2,59 +2,59 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from mainspring.model.runs import Worker
 from mainspring.model.states import State
 from mainspring.store.changes import Notice
-from mainspring.store.sql.records import WORKER_COLUMNS, to_ending, to_run, to_step, to_worker
+from mainspring.store.sql.records import WORKER_COLUMNS, to_ending, to_run, to_step
 from mainspring.store.sql.runs import COUNT_BY_STATE, ENDINGS, GET_RUN, ORPHANED, OWNED_RUNS, OWNED_STATE, STRAND
 from mainspring.store.sql.steps import GET_STEP, LIST_STEPS
-from mainspring.store.sql.workers import BEAT, LIST_WORKERS, REGISTER, REMEMBER_VERSION, SET_CRONTAB, SET_INSTANCES
 from mainspring.store.verbs import stop
 from mainspring.store.verbs.dashboard import Dashboard
+from mainspring.store.verbs.lists import runs_page
 from mainspring.store.verbs.manage import Management
-from mainspring.store.verbs.messages import SqlMessages
+from mainspring.store.verbs.messages import Messages
 from mainspring.store.verbs.prune import Retention
 from mainspring.store.verbs.queues import Queues
-from mainspring.store.verbs.run_lists import runs_page
 from mainspring.store.verbs.scheduled_functions import Functions
 from mainspring.store.verbs.schedules import Schedules
 from mainspring.store.verbs.unknown_functions import UnknownFunctions
-from mainspring.store.verbs.unnotified import UnreportedEnds
+from mainspring.store.verbs.unreported_ends import UnreportedEnds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from mainspring.model.runs import Ending, Run, RunFilter, Step, Worker
+    from mainspring.model.runs import Ending, Run, RunFilter, Step
     from mainspring.store.changes import Changes, Signal
-    from mainspring.store.sql.run_filters import Filters
     from mainspring.store.transaction import Read, Transactor
+
+_LIST_WORKERS = f"SELECT {', '.join(WORKER_COLUMNS)} FROM workers ORDER BY started, id"
+_REGISTER = f"""
+  INSERT INTO workers ({", ".join(WORKER_COLUMNS)}) VALUES ({", ".join(f":{name}" for name in WORKER_COLUMNS)})
+  ON CONFLICT (id) DO NOTHING
+"""
+_SET_CRONTAB = "UPDATE workers SET crontab = :crontab WHERE id = :id"
+_SET_INSTANCES = "UPDATE workers SET instances = :instances WHERE id = :id"
+_BEAT = "UPDATE workers SET beat = beat + 1, seen = :now WHERE id = :id RETURNING id"
+_REMEMBER_VERSION = "INSERT INTO versions (version, first_seen) VALUES (:version, :now) ON CONFLICT DO NOTHING"
 
 
 class SqlStore:
     """A store over a `Transactor`."""
 
-    def __init__(
-        self,
-        transactor: Transactor,
-        filters: Filters,
-        spans: str,
-        each: str | None = None,
-        *,
-        quick: Read | None = None,
-    ) -> None:
+    def __init__(self, transactor: Transactor, *, quick: Read | None = None) -> None:
         self._transactor = transactor
-        self._filters = filters
         self._notify: Callable[[Signal], None] | None = None
-        self.messages = SqlMessages(quick or transactor.read)
+        self.messages = Messages(quick or transactor.read)
         self.functions = Functions(transactor.read)
         self.schedules = Schedules(transactor)
         self.queues = Queues(transactor)
-        self.management = Management(transactor, filters)
+        self.management = Management(transactor)
         self.retention = Retention(transactor)
         self.unknown = UnknownFunctions(transactor)
         self.unreported_ends = UnreportedEnds(transactor)
-        self.dashboard = Dashboard(transactor.read, transactor.execute_many, spans, filters, each)
+        self.dashboard = Dashboard(transactor)
 
     def _publish(self, changes: Changes) -> None:
         """Publish the changes of a transaction in this process."""
@@ -67,19 +67,19 @@ class SqlStore:
 
     # -- workers -------------------------------------------------------------------------------------------------------
     def register(self, worker: Worker) -> None:
-        self._transactor.execute(REGISTER, **{name: getattr(worker, name) for name in WORKER_COLUMNS})
+        self._transactor.execute(_REGISTER, **{name: getattr(worker, name) for name in WORKER_COLUMNS})
 
     def list_crontab(self, worker: str, entries: str) -> None:
-        self._transactor.execute(SET_CRONTAB, crontab=entries, id=worker)
+        self._transactor.execute(_SET_CRONTAB, crontab=entries, id=worker)
 
     def list_instances(self, worker: str, instances: str) -> None:
-        self._transactor.execute(SET_INSTANCES, instances=instances, id=worker)
+        self._transactor.execute(_SET_INSTANCES, instances=instances, id=worker)
 
     def beat(self, worker: str, now: int) -> list[Worker] | None:
-        return self.workers() if self._transactor.execute(BEAT, now=now, id=worker) else None
+        return self.workers() if self._transactor.execute(_BEAT, now=now, id=worker) else None
 
     def workers(self) -> list[Worker]:
-        return [to_worker(row) for row in self._transactor.read(LIST_WORKERS)]
+        return [Worker(*row) for row in self._transactor.read(_LIST_WORKERS)]
 
     def retire(self, worker: str, now: int, max_recoveries: int | None, limits: Mapping[str, int] | None = None) -> int:
         return self._transactor.change(lambda tx: stop.retire(tx, worker, max_recoveries, limits), now)
@@ -88,7 +88,7 @@ class SqlStore:
         return [row[0] for row in self._transactor.read(ORPHANED)]
 
     def remember_version(self, version: str, now: int) -> None:
-        self._transactor.execute(REMEMBER_VERSION, version=version, now=now)
+        self._transactor.execute(_REMEMBER_VERSION, version=version, now=now)
 
     # -- verbs of workers that execute runs ----------------------------------------------------------------------------
     def owned(self, worker: str) -> list[Notice]:
@@ -102,8 +102,7 @@ class SqlStore:
     def expire(self, now: int) -> int:
         return self._transactor.change(stop.expire, now)
 
-    def strand(self, worker: str, functions: Mapping[str, str], now: int) -> int:
-        del worker, now
+    def strand(self, functions: Collection[str]) -> int:
         return len(self._transactor.execute(STRAND, names=list(functions)))
 
     # -- verbs of all callers ------------------------------------------------------------------------------------------
@@ -128,10 +127,7 @@ class SqlStore:
         return to_step(rows[0]) if rows else None
 
     def runs(self, wanted: RunFilter) -> list[Run]:
-        return runs_page(self._read_filtered, self._filters, wanted)
-
-    def _read_filtered(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
-        return self._transactor.read(statement, **values)
+        return runs_page(self._transactor.read, wanted)
 
     def counts(self) -> dict[str, int]:
         return dict(self._transactor.read(COUNT_BY_STATE))

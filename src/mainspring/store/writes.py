@@ -1,4 +1,4 @@
-"""The writes that go through the committer, the answer to each, and the order in which a batch applies them.
+"""The writes that go through the committer: their fences, the answer to each, and the order in which a batch applies them.
 
 Many of them share one database transaction. Each carries its fence (run, owner, epoch) and is answered by itself; a write that is
 refused does not affect the others.
@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from enum import Enum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from msgspec import Struct
+
+from mainspring.model.states import State
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mainspring.model.runs import Ending, NewRun, Step
-    from mainspring.model.states import State
     from mainspring.store.messages import Outgoing
 
 NONE: Mapping[str, str] = MappingProxyType({})
@@ -278,3 +279,25 @@ def _position(op: Op) -> str | None:
     if isinstance(op, Send):
         return f"notify {id(op)}"
     return op.step.position if isinstance(op, RecordStep) and op.run_state is None else None
+
+
+# -- fences --------------------------------------------------------------------------------------------------------------
+LockedRun = tuple[Any, ...]
+"""A locked row, as `LOCKED_COLUMNS`: id, owner, epoch, state, reason, output, error, completed."""
+
+
+def fence(row: LockedRun | None, owner: str, epoch: int) -> Verdict:
+    """DONE if the owner still owns the run in this epoch, STOPPING if the run is also being cancelled, FENCED if not."""
+    if row is None or row[1:3] != (owner, epoch) or State(row[3]).ended:
+        return Verdict.FENCED
+    return Verdict.STOPPING if row[3] == State.CANCELLING else Verdict.DONE
+
+
+def ended_in(row: LockedRun | None, epoch: int) -> bool:
+    """Whether a run ended in this epoch. Then a write from before its end may be a repetition after a lost acknowledgement."""
+    return row is not None and row[2] == epoch and State(row[3]).ended
+
+
+def released_in(row: LockedRun | None, epoch: int) -> bool:
+    """Whether no worker has owned a run since this epoch. Then a release is a repetition after a lost acknowledgement."""
+    return row is not None and row[1] is None and row[2] == epoch and not State(row[3]).ended

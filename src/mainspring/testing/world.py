@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from mainspring.app.connection import Connection
     from mainspring.store.changes import Signal
-    from mainspring.store.verbs.unnotified import UnreportedEnd
+    from mainspring.store.verbs.unreported_ends import UnreportedEnd
 
 
 class Fake:

@@ -27,7 +27,7 @@ from mainspring.store.external.deferred import Cancel
 from mainspring.store.external.join import nested, nested_async
 from mainspring.store.messages import Entry, Post
 from mainspring.store.transaction import on_thread
-from mainspring.store.verbs.send import send
+from mainspring.store.verbs.messages import send
 from mainspring.store.verbs.start import start
 from mainspring.store.verbs.stop import cancel
 from mainspring.store.writes import Send, Start, Started
@@ -43,10 +43,9 @@ if TYPE_CHECKING:
     from mainspring.engine.replay.execution import Execution, Quota
     from mainspring.model.clock import Clock
     from mainspring.model.runs import Ending, NewRun, StepKind
-    from mainspring.store.external.databases import AwaitedSession, ElsewhereSession
     from mainspring.store.external.deferred import Deferred
     from mainspring.store.external.join import Inside
-    from mainspring.store.external.sessions import Session
+    from mainspring.store.external.sessions import OpenSession
     from mainspring.store.messages import Outgoing, Table
     from mainspring.store.protocol import Store
     from mainspring.store.transaction import Script, Transaction
@@ -116,11 +115,10 @@ class InTransaction:
     def _nested(self, call: TransactionCall) -> Any:
         """Execute a transaction as part of the open one. If it fails, only its own work is rolled back."""
         scope = self._scope
-        session: Any = _open(scope, call)
+        session = _open(scope, call)
         _refuse_other_colour(scope, call)
-        executor: Any = scope.elsewhere.executor if scope.elsewhere is not None else scope.joined.executor
         session.flush()  # so that a rollback of the nested one keeps earlier work
-        with _deferred_together(scope.deferred), nested(executor):
+        with _deferred_together(scope.deferred), nested(session.joined.executor):
             value = call.made(session)
             session.flush()
         return value
@@ -128,12 +126,11 @@ class InTransaction:
     @ours
     async def _nested_async(self, call: TransactionCall) -> Any:
         scope = self._scope
-        session: Any = _open(scope, call)
+        session = _open(scope, call)
         _refuse_other_colour(scope, call)
-        executor: Any = scope.elsewhere.executor if scope.elsewhere is not None else scope.joined.async_executor
         await session.flush_async()
         with _deferred_together(scope.deferred):
-            async with nested_async(executor):
+            async with nested_async(session.joined.async_executor):
                 value = await call.made(session)
                 await session.flush_async()
         return value
@@ -296,9 +293,9 @@ class InTransaction:
         payloads = self.runtime.connection().store.transactions.payloads
         if payloads is None:
             return ops
-        from mainspring.store.sealing.records import Sealer  # noqa: PLC0415  (only where values are sealed)
+        from mainspring.store.sealing.records import sealed  # noqa: PLC0415  (only where values are sealed)
 
-        return [Sealer(payloads).op(op) for op in ops]
+        return sealed(payloads, ops)
 
     async def _beside(self, work: Callable[..., R], *args: Any) -> R:
         """Do blocking work on a thread. Wall-clock time does not pass until the work is done."""
@@ -342,7 +339,7 @@ def _deferred_together(deferred: Deferred | None) -> Generator[None]:
         raise
 
 
-def _open(scope: TransactionScope, call: TransactionCall) -> Session | ElsewhereSession | AwaitedSession:
+def _open(scope: TransactionScope, call: TransactionCall) -> OpenSession:
     """Return the open transaction that a call inside it becomes part of."""
     if scope.elsewhere is not None and call.database is not None and scope.database is call.database:
         return scope.elsewhere

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainspring.app.caller.mistakes import named_after, refuse_blocking_on_loop, warn_if_a_run_is_lost
 from mainspring.app.caller.protocol import StartedRun
@@ -40,9 +40,8 @@ if TYPE_CHECKING:
     from mainspring.model.runs import NewRun, StepKind
     from mainspring.model.states import State
     from mainspring.operations.runs.bulk import Found
-    from mainspring.store.external.databases import AwaitedSession, ElsewhereSession
     from mainspring.store.external.join import Inside
-    from mainspring.store.external.sessions import Session
+    from mainspring.store.external.sessions import OpenSession
     from mainspring.store.messages import Message, Post, PublishedValue, Reading, Table
     from mainspring.store.protocol import Store
     from mainspring.store.sql.dialect import Sql
@@ -145,9 +144,9 @@ class Outside:
         """Execute a transaction that no run records."""
         locks: list[tuple[Sql, Values]] = []
 
-        def work(session: Session | ElsewhereSession) -> Any:
+        def work(session: OpenSession) -> Any:
             if locks:
-                cast("Session", session).joined.lock(locks)
+                session.joined.lock(locks)
             with self._scope(call, session):
                 value = call.made(session)
             session.flush()
@@ -162,7 +161,7 @@ class Outside:
                 again.add_to(locks)
                 time.sleep(pause(failed, self.runtime.ids.new()))
 
-    def _make(self, call: TransactionCall, work: Callable[[Session | ElsewhereSession], R]) -> R:
+    def _make(self, call: TransactionCall, work: Callable[[OpenSession], R]) -> R:
         """Open a transaction in the database it belongs to, do `work` in it, and commit it."""
         if call.database is not None:
             return call.database.transact(work, call.wants, call.isolation)
@@ -178,9 +177,9 @@ class Outside:
 
         locks: list[tuple[Sql, Values]] = []
 
-        async def work(session: Session | AwaitedSession) -> Any:
+        async def work(session: OpenSession) -> Any:
             if locks:
-                await cast("Session", session).joined.lock_async(locks)
+                await session.joined.lock_async(locks)
             with self._scope(call, session):
                 value = await call.made(session)
             await session.flush_async()

@@ -48,9 +48,8 @@ if TYPE_CHECKING:
     from mainspring.engine.effects import Flow
     from mainspring.engine.replay.execution import Execution
     from mainspring.model.runs import Run
-    from mainspring.store.external.databases import AwaitedSession, ElsewhereSession
     from mainspring.store.external.other_database import OtherDatabase
-    from mainspring.store.external.sessions import Session
+    from mainspring.store.external.sessions import OpenSession, Session
 
 log = logging.getLogger("mainspring.engine")
 _OWN_RUN = (
@@ -235,7 +234,7 @@ class _Inside:
             self._leave()
 
 
-def _called(ex: Execution, effect: Transact, scope: TransactionScope, session: Session | ElsewhereSession) -> str:
+def _called(ex: Execution, effect: Transact, scope: TransactionScope, session: OpenSession) -> str:
     """Call the function inside the open transaction. Return its result as stored."""
     with _Inside(ex, effect, scope):
         try:
@@ -253,7 +252,7 @@ def _make_in_other_database(ex: Execution, effect: Transact, database: OtherData
     """
     way = _way(ex, effect, ex.engine.store.transactions.store_id())
 
-    def there(session: ElsewhereSession) -> Outcome:
+    def there(session: OpenSession) -> Outcome:
         scope = _scope_elsewhere(ex, effect, session)
         return _sealed_outcome(ex, _called(ex, effect, scope, session), scope.wishes.encode())
 
@@ -266,7 +265,7 @@ async def _make_in_other_database_async(ex: Execution, effect: Transact, databas
     """Execute an `async def` transaction in another database, then record it in the app's own, on a thread."""
     way = _way(ex, effect, await ex.engine.in_thread(ex.engine.store.transactions.store_id))
 
-    async def there(session: AwaitedSession) -> Outcome:
+    async def there(session: OpenSession) -> Outcome:
         scope = _scope_elsewhere(ex, effect, session)
         return _sealed_outcome(ex, await _awaited(ex, effect, scope, session), scope.wishes.encode())
 
@@ -293,7 +292,7 @@ def _check_owner(ex: Execution, effect: Transact) -> None:
         raise StoppedFirst
 
 
-def _scope_elsewhere(ex: Execution, effect: Transact, session: ElsewhereSession | AwaitedSession) -> TransactionScope:
+def _scope_elsewhere(ex: Execution, effect: Transact, session: OpenSession) -> TransactionScope:
     record = effect.record
     step = StepScope(ex, record.position, record.attempts, record.name)
     return TransactionScope(
@@ -352,7 +351,7 @@ async def make_async(ex: Execution, effect: Transact) -> None:
     await ex.engine.store.transactions.atransact(work, effect.call.wants, effect.call.isolation)
 
 
-async def _awaited(ex: Execution, effect: Transact, scope: TransactionScope, session: Session | AwaitedSession) -> str:
+async def _awaited(ex: Execution, effect: Transact, scope: TransactionScope, session: OpenSession) -> str:
     """Await the function inside the open transaction. Return its result as stored."""
     with _Inside(ex, effect, scope):
         value = await effect.call.made(session)
@@ -375,9 +374,9 @@ def _record(ex: Execution, effect: Transact, text: str) -> tuple[RecordStep, int
     payloads = ex.engine.store.transactions.payloads
     if payloads is None:
         return write, now
-    from mainspring.store.sealing.records import Sealer  # noqa: PLC0415  (only where values are sealed)
+    from mainspring.store.sealing.records import sealed  # noqa: PLC0415  (only where values are sealed)
 
-    return Sealer(payloads).op(write), now
+    return sealed(payloads, write), now
 
 
 def _written(ex: Execution, effect: Transact, text: str) -> tuple[RecordStep, int]:

@@ -13,10 +13,9 @@ if TYPE_CHECKING:
     from contextvars import Context, Token
 
     from mainspring.engine.replay.execution import Execution
-    from mainspring.store.external.databases import AwaitedSession, ElsewhereSession
     from mainspring.store.external.join import Joined
     from mainspring.store.external.other_database import OtherDatabase
-    from mainspring.store.external.sessions import Session
+    from mainspring.store.external.sessions import OpenSession, Session
 
 
 class Branch:
@@ -179,7 +178,7 @@ class TransactionScope:
         joined: Joined | None,
         *,
         session: Session | None = None,
-        elsewhere: ElsewhereSession | AwaitedSession | None = None,
+        elsewhere: OpenSession | None = None,
         database: OtherDatabase | None = None,
         step: StepScope | None = None,
         recorded: bool = False,
@@ -213,7 +212,7 @@ class TransactionScope:
     @property
     def is_async(self) -> bool:
         """Whether its connection is awaited."""
-        return self.joined.is_async if self.elsewhere is None else self.elsewhere.awaited
+        return (self.joined if self.elsewhere is None else self.elsewhere.joined).is_async
 
     @property
     def wishes(self) -> Deferred:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mainspring.store.verbs.dashboard import Dashboard
-    from mainspring.store.verbs.run_lists import ListedRun
+    from mainspring.store.verbs.lists import ListedRun
 
 _FEW_VALUES = 10
 _R = TypeVar("_R", bound="_Uid")

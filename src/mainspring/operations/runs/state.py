@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mainspring.model.runs import Run
-    from mainspring.store.verbs.run_lists import ListedRun
+    from mainspring.store.verbs.lists import ListedRun
 
 
 T = TypeVar("T")

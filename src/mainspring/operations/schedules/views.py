@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from mainspring.operations.filter_values import Texts
     from mainspring.operations.schedules.audit import ScheduleAudit
     from mainspring.operations.schedules.info import BackfillInfo, ScheduleDescription, TickInfo
-    from mainspring.store.schedules import ScheduleFilter, ScheduleStore
+    from mainspring.store.schedules import ScheduleFilter
+    from mainspring.store.verbs.schedules import Schedules as StoredSchedules
 
 _PAGE = 1_000
 
@@ -48,7 +49,7 @@ class HasSchedules(Protocol):
     """A store, or its part inside a user's transaction."""
 
     @property
-    def schedules(self) -> ScheduleStore: ...
+    def schedules(self) -> StoredSchedules: ...
 
 
 class ScheduleViews:

@@ -2,156 +2,104 @@
 
 from __future__ import annotations
 
-import contextlib
 import sqlite3
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from mainspring.errors import InTransaction, InvalidInput, StoreUnavailable
 from mainspring.store.external import sqlalchemy
 from mainspring.store.external.engines import UsersEngine, require_open
+from mainspring.store.external.join import EngineSession, Joined
 from mainspring.store.external.placeholders import for_psycopg, for_sqlite
 from mainspring.store.external.tx import Tx, Wants
 from mainspring.store.sql.dialect import PlainDialect
+from mainspring.store.sqlite.borrowed import BorrowedConnection
+from mainspring.store.sqlite.sessions import SqliteSession
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator
+    from collections.abc import Awaitable, Callable
 
+    from mainspring.store.external.sessions import OpenSession
     from mainspring.store.external.tx import Cursor
-    from mainspring.store.sqlite.borrowed import BorrowedConnection
-    from mainspring.store.transaction import AsyncExecutor, Executor
 
 T = TypeVar("T")
 
 _BUSY_SECONDS = 60
-
-
-class ElsewhereSession(Protocol):
-    """One open transaction in another database."""
-
-    awaited: Literal[False]
-    on_postgres: bool
-    executor: Executor
-
-    def give(self, wants: Wants) -> Any: ...
-    def flush(self) -> None: ...
-
-
-class AwaitedSession(Protocol):
-    """An open transaction in another database, on an async connection."""
-
-    awaited: Literal[True]
-    on_postgres: bool
-    executor: AsyncExecutor
-
-    def give(self, wants: Wants) -> Any: ...
-    async def flush_async(self) -> None: ...
+_PLAIN = PlainDialect()
 
 
 class Place(Protocol):
     """Another database in which transactions can be executed."""
 
-    def transact(self, work: Callable[[ElsewhereSession], T], wants: Wants, isolation: str | None) -> T: ...
+    @property
+    def on_postgres(self) -> bool: ...
+    def transact(self, work: Callable[[OpenSession], T], wants: Wants, isolation: str | None) -> T: ...
     def close(self) -> None: ...
 
 
 class AwaitedPlace(Protocol):
     """Another database in which transactions can be executed on async connections."""
 
+    @property
+    def on_postgres(self) -> bool: ...
     async def atransact(
-        self, work: Callable[[AwaitedSession], Awaitable[T]], wants: Wants, isolation: str | None
+        self, work: Callable[[OpenSession], Awaitable[T]], wants: Wants, isolation: str | None
     ) -> T: ...
 
 
-def _is_busy(error: BaseException | None) -> bool:
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
-
-
 # -- SQLite ------------------------------------------------------------------------------------------------------------
-class _SqliteSession:
-    awaited: Literal[False] = False
-    on_postgres = False
-
-    def __init__(self, connection: BorrowedConnection, wrapped: sqlalchemy.Wrapped | None) -> None:
-        from mainspring.store.sqlite.executor import UsersExecutor  # noqa: PLC0415
-
-        self._db = connection
-        self._wrapped = wrapped
-        self.executor: Executor = UsersExecutor(connection)
-
-    def give(self, wants: Wants) -> Any:
-        if wants is Wants.TX:
-            return Tx(lambda statement, values: self._db.execute(for_sqlite(statement), values))
-        if wants is Wants.SQLITE:
-            return self._db
-        if self._wrapped is not None and wants.of_sqlalchemy:
-            return self._wrapped.give(wants)
-        raise InTransaction(
-            f"a transaction on a SQLite file has no {wants.value}; annotate its first parameter with Tx"
-        )
-
-    def flush(self) -> None:
-        if self._wrapped is not None:
-            self._wrapped.flush()
-        self._db.require_open()
-
-
 class SqlitePlace:
     """A SQLite file of the user's. Its settings are not changed; writers wait for each other as usual."""
+
+    on_postgres = False
 
     def __init__(self, path: str) -> None:
         self._path = path
 
-    def transact(self, work: Callable[[ElsewhereSession], T], wants: Wants, isolation: str | None) -> T:
+    def transact(self, work: Callable[[OpenSession], T], wants: Wants, isolation: str | None) -> T:
         del isolation  # one writer at a time: always serializable
         if wants in {Wants.PSYCOPG, Wants.PSYCOPG_ASYNC}:
             raise InvalidInput(f"the database of this transaction is a SQLite file, which has no {wants.value}")
-        with self._connected() as connection:
-            wrapped = sqlalchemy.wrap("sqlite://", connection) if wants.of_sqlalchemy else None
-            try:
-                connection.begin()
-                answer = work(_SqliteSession(connection, wrapped))
-                connection.stop_reading()
-                connection.end("COMMIT")
-            except sqlite3.OperationalError as error:
-                if _is_busy(error):
-                    raise StoreUnavailable(f"the database {self._path} is busy: {error}") from error
-                raise
-            finally:
-                connection.end("ROLLBACK")
-                if wrapped is not None:
-                    wrapped.close()
-        return answer
-
-    @contextlib.contextmanager
-    def _connected(self) -> Generator[BorrowedConnection]:
-        from mainspring.store.sqlite.borrowed import BorrowedConnection  # noqa: PLC0415
-
         connection = sqlite3.connect(
             self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False, factory=BorrowedConnection
         )
         try:
-            yield connection
+            session = SqliteSession(
+                connection, sqlalchemy.wrap("sqlite://", connection) if wants.of_sqlalchemy else None
+            )
+            try:
+                connection.begin()
+                answer = work(session)
+                session.end()
+                connection.end("COMMIT")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
+                    raise StoreUnavailable(f"the database {self._path} is busy: {error}") from error
+                raise
+            finally:
+                session.end()
+                connection.end("ROLLBACK")
+                session.close()
         finally:
             connection.stop_reading()  # `close` alone would wait for the last open cursor
             connection.close()
+        return answer
 
     def close(self) -> None:
         """Do nothing: no connection stays open."""
 
 
 # -- SQLAlchemy --------------------------------------------------------------------------------------------------------
-class _AlchemySession:
-    awaited: Literal[False] = False
+class _AlchemySession(EngineSession):
+    """An open transaction on a blocking connection, which also has a `Tx` and the driver's own connection."""
 
     def __init__(self, connection: Any) -> None:
+        executor = sqlalchemy.AlchemyExecutor(connection, _PLAIN)
+        super().__init__(Joined(_PLAIN, executor=executor), sqlalchemy.Wrapped(connection))
         self._db = connection
-        self.on_postgres: bool = connection.dialect.name == "postgresql"
-        self._wrapped = sqlalchemy.Wrapped(connection)
-        self.executor: Executor = sqlalchemy.AlchemyExecutor(connection, PlainDialect())
 
     def give(self, wants: Wants) -> Any:
         if wants.of_sqlalchemy:
-            return self._wrapped.give(wants)
+            return super().give(wants)
         if wants is Wants.TX:
             return Tx(self._execute)
         raw = self._db.connection.dbapi_connection
@@ -169,52 +117,42 @@ class _AlchemySession:
         return cursor
 
     def flush(self) -> None:
-        self._wrapped.flush()
+        super().flush()
         if self._db.dialect.name == "sqlite":
             require_open(self._db)
 
 
-class _AwaitedAlchemySession:
-    awaited: Literal[True] = True
+class _AwaitedAlchemySession(EngineSession):
+    """An open transaction on an async connection."""
 
     def __init__(self, connection: Any) -> None:
-        self.on_postgres: bool = connection.dialect.name == "postgresql"
-        self._wrapped = sqlalchemy.Wrapped(connection)
-        self.executor: AsyncExecutor = sqlalchemy.AlchemyAsyncExecutor(connection, PlainDialect(), lambda _: None)
+        executor = sqlalchemy.AlchemyAsyncExecutor(connection, _PLAIN, lambda _: None)
+        super().__init__(Joined(_PLAIN, async_executor=executor), sqlalchemy.Wrapped(connection))
 
     def give(self, wants: Wants) -> Any:
         if wants.of_sqlalchemy:
-            return self._wrapped.give(wants)
+            return super().give(wants)
         raise InTransaction(
             f"a transaction on an AsyncEngine has no {wants.value}; annotate its first parameter with AsyncSession or AsyncConnection"
         )
 
-    async def flush_async(self) -> None:
-        await self._wrapped.flush_async()
-
-
-class AwaitedAlchemyPlace:
-    """The database of an AsyncEngine, for functions that are awaited."""
-
-    def __init__(self, engine: Any) -> None:
-        self._engine = UsersEngine(engine)
-
-    async def atransact(self, work: Callable[[AwaitedSession], Awaitable[T]], wants: Wants, isolation: str | None) -> T:
-        del wants
-        async with self._engine.begun_async(isolation) as connection:
-            return await work(_AwaitedAlchemySession(connection))
-
 
 class AlchemyPlace:
-    """Any database that a SQLAlchemy engine connects to."""
+    """Any database that a SQLAlchemy engine connects to: an `Engine`, or an `AsyncEngine` for functions that are awaited."""
 
     def __init__(self, engine: Any) -> None:
         self._engine = UsersEngine(engine)
+        self.on_postgres: bool = engine.dialect.name == "postgresql"
 
-    def transact(self, work: Callable[[ElsewhereSession], T], wants: Wants, isolation: str | None) -> T:
+    def transact(self, work: Callable[[OpenSession], T], wants: Wants, isolation: str | None) -> T:
         del wants
         with self._engine.begun(isolation) as connection:
             return work(_AlchemySession(connection))
+
+    async def atransact(self, work: Callable[[OpenSession], Awaitable[T]], wants: Wants, isolation: str | None) -> T:
+        del wants
+        async with self._engine.begun_async(isolation) as connection:
+            return await work(_AwaitedAlchemySession(connection))
 
     def close(self) -> None:
         """Do nothing: the engine is the user's."""

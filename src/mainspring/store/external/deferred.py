@@ -6,14 +6,14 @@ None of them is lost: they are committed with the user's rows, and carried out t
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct, field
 
 from mainspring.model.runs import NewRun
 from mainspring.store.messages import Entry, Post
-from mainspring.store.verbs.send import send
+from mainspring.store.verbs.messages import send
 from mainspring.store.verbs.start import start
 from mainspring.store.verbs.stop import cancel
 from mainspring.store.writes import Send, Start
@@ -50,15 +50,10 @@ class Deferred(Struct):
 
     def sealed(self, payloads: Payloads) -> Deferred:
         """The same verbs with sealed values, as they are stored."""
-        from mainspring.store.sealing.records import Sealer  # noqa: PLC0415  (only where values are sealed)
+        from mainspring.store.sealing.records import sealed  # noqa: PLC0415  (only where values are sealed)
 
-        sealer = Sealer(payloads)
-        return Deferred(
-            [sealer.new_run(run) for run in self.starts],
-            [cast("Post", sealer.outgoing(post)) for post in self.posts],
-            [cast("Entry", sealer.outgoing(entry)) for entry in self.entries],
-            self.cancels,
-        )
+        starts, posts, entries = sealed(payloads, (self.starts, self.posts, self.entries))
+        return Deferred(starts, posts, entries, self.cancels)
 
     def mark(self) -> tuple[int, int, int, int]:
         """A mark of the present state, for `back_to`."""

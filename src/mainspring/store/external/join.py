@@ -26,11 +26,8 @@ if TYPE_CHECKING:
 
     from mainspring.model.states import State
     from mainspring.store.external.sqlalchemy import Wrapped
-    from mainspring.store.queues import QueueStore
-    from mainspring.store.schedules import ScheduleStore
     from mainspring.store.sealing.payloads import Payloads
     from mainspring.store.sql.dialect import Dialect, Sql
-    from mainspring.store.sql.run_filters import Filters
     from mainspring.store.transaction import AsyncExecutor, Executor, Read, Rows, Script, Transactor, Values
     from mainspring.store.writes import RecordStep
 
@@ -41,10 +38,10 @@ T = TypeVar("T")
 class Inside:
     """The parts of a store whose verbs work inside a user's transaction."""
 
-    schedules: ScheduleStore
+    schedules: Schedules
     functions: Functions
     management: Management
-    queues: QueueStore
+    queues: Queues
     transactor: Transactor
 
     def cancel(self, ids: Sequence[str], reason: str | None, now: int) -> dict[str, bool]:
@@ -59,14 +56,12 @@ class Inside:
 class Joined:
     """A user's open transaction on a blocking or an async connection, and the changes that verbs made in it.
 
-    `filters` are those of the database. `check` is a script that runs before all others. It raises if the connection is not to the database
-    that has the app's tables.
+    `check` is a script that runs before all others. It raises if the connection is not to the database that has the app's tables.
     """
 
     def __init__(
         self,
         dialect: Dialect,
-        filters: Filters,
         *,
         origin: str = "",
         executor: Executor | None = None,
@@ -85,7 +80,6 @@ class Joined:
         self.last_change = 0
         self.refused: tuple[Sql, Values] | None = None
         """The statement that failed to lock rows in the script that failed last, if it was one."""
-        self._filters = filters
         self._origin = origin
         self._executor = executor
         self._async_executor = async_executor
@@ -153,7 +147,7 @@ class Joined:
         inside = Inside(
             Schedules(transactor),
             Functions(transactor.read),
-            Management(transactor, self._filters),
+            Management(transactor),
             Queues(transactor),
             transactor,
         )
@@ -163,7 +157,7 @@ class Joined:
 
         return replace(
             inside,
-            schedules=cast("ScheduleStore", nouns.SealedSchedules(inside.schedules, self._payloads)),
+            schedules=cast("Schedules", nouns.SealedSchedules(inside.schedules, self._payloads)),
             functions=cast("Functions", nouns.SealedFunctions(inside.functions, self._payloads)),
             management=cast("Management", nouns.SealedManagement(inside.management, self._payloads)),
         )

@@ -31,8 +31,8 @@ from mainspring.store.transaction import run_script, run_script_async
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Sequence
 
-    from mainspring.store.external.databases import AwaitedPlace, AwaitedSession, ElsewhereSession, Place
-    from mainspring.store.external.sessions import Session, Transactions
+    from mainspring.store.external.databases import AwaitedPlace, Place
+    from mainspring.store.external.sessions import OpenSession, Session, Transactions
     from mainspring.store.transaction import Script
 
 T = TypeVar("T")
@@ -86,16 +86,16 @@ class OtherDatabase:
     def _is_async_engine(self) -> bool:
         return hasattr(self.database, "sync_engine")
 
-    def transact(self, work: Callable[[ElsewhereSession], T], wants: Wants, isolation: str | None) -> T:
+    def transact(self, work: Callable[[OpenSession], T], wants: Wants, isolation: str | None) -> T:
         """Execute a transaction without recording its outcome."""
         return self._at().transact(work, wants, isolation)
 
-    async def atransact(self, work: Callable[[AwaitedSession], Awaitable[T]], wants: Wants, isolation: str | None) -> T:
+    async def atransact(self, work: Callable[[OpenSession], Awaitable[T]], wants: Wants, isolation: str | None) -> T:
         """Execute a transaction on the running loop, without recording its outcome."""
         return await self._awaiting().atransact(work, wants, isolation)
 
     def once(
-        self, way: Way, work: Callable[[ElsewhereSession], Outcome], wants: Wants, check: Callable[[], None]
+        self, way: Way, work: Callable[[OpenSession], Outcome], wants: Wants, check: Callable[[], None]
     ) -> Outcome:
         """Execute a transaction and commit its outcome with it, or take over the outcome if it has committed before.
 
@@ -103,61 +103,66 @@ class OtherDatabase:
         no other worker can commit the same transaction.
         """
         self._make_ready()
+        place = self._at()
 
-        def within(session: ElsewhereSession) -> Outcome:
-            run_script(outcomes.forget(done), session.executor)
-            if way.look and (found := run_script(outcomes.look(way.key), session.executor)):
+        def within(session: OpenSession) -> Outcome:
+            executor = session.joined.executor
+            run_script(outcomes.forget(done), executor)
+            if way.look and (found := run_script(outcomes.look(way.key), executor)):
                 return found
             outcome = work(session)
             with _taken_means_again():
-                run_script(_kept(way, outcome, session), session.executor)
+                run_script(_kept(way, outcome, place), executor)
             check()
             return outcome
 
         with self._forgetting() as done:
-            return self._at().transact(within, wants, way.isolation)
+            return place.transact(within, wants, way.isolation)
 
     async def aonce(
         self,
         way: Way,
-        work: Callable[[AwaitedSession], Awaitable[Outcome]],
+        work: Callable[[OpenSession], Awaitable[Outcome]],
         wants: Wants,
         check: Callable[[], Awaitable[None]],
     ) -> Outcome:
         """Execute a transaction once, on the running loop; see `once`."""
         if not self._ready:
             await asyncio.to_thread(self._make_ready)
+        place = self._awaiting()
 
-        async def within(session: AwaitedSession) -> Outcome:
-            await run_script_async(outcomes.forget(done), session.executor)
-            if way.look and (found := await run_script_async(outcomes.look(way.key), session.executor)):
+        async def within(session: OpenSession) -> Outcome:
+            executor = session.joined.async_executor
+            await run_script_async(outcomes.forget(done), executor)
+            if way.look and (found := await run_script_async(outcomes.look(way.key), executor)):
                 return found
             outcome = await work(session)
             with _taken_means_again():
-                await run_script_async(_kept(way, outcome, session), session.executor)
+                await run_script_async(_kept(way, outcome, place), executor)
             await check()
             return outcome
 
         with self._forgetting() as done:
-            return await self._awaiting().atransact(within, wants, way.isolation)
+            return await place.atransact(within, wants, way.isolation)
 
     def find(self, way: Way) -> Outcome | None:
         """The outcome of a transaction whose response was lost; None: it has not committed and never will.
 
         The insert of its row waits until an attempt that is still open has committed or rolled back.
         """
+        place = self._at()
 
-        def within(session: ElsewhereSession) -> Outcome:
-            found = run_script(outcomes.look(way.key), session.executor)
+        def within(session: OpenSession) -> Outcome:
+            found = run_script(outcomes.look(way.key), session.joined.executor)
             if found is None:
                 with _taken_means_again():
-                    run_script(_kept(way, Outcome("", ""), session), session.executor)
+                    run_script(_kept(way, Outcome("", ""), place), session.joined.executor)
                 raise _NotMade
             return found
 
         while True:
             try:
-                return self._at().transact(within, Wants.TX, None)
+                return place.transact(within, Wants.TX, None)
             except _NotMade:
                 return None
             except Again:
@@ -174,7 +179,7 @@ class OtherDatabase:
         """
         self._make_ready()
         store, at = own.store_id(), self._at()
-        there = at.transact(lambda session: run_script(outcomes.left(store), session.executor), Wants.TX, None)
+        there = at.transact(lambda session: run_script(outcomes.left(store), session.joined.executor), Wants.TX, None)
         count = 0
         for first in range(0, len(there), _SWEPT_AT_ONCE):
             useless = own.transact(partial(_no_longer_needed, there[first : first + _SWEPT_AT_ONCE]))
@@ -210,13 +215,13 @@ class OtherDatabase:
 
     def _awaiting(self) -> AwaitedPlace:
         if self._is_async_engine:
-            from mainspring.store.external.databases import AwaitedAlchemyPlace  # noqa: PLC0415  (only where it is used)
+            from mainspring.store.external.databases import AlchemyPlace  # noqa: PLC0415  (only where it is used)
 
-            return AwaitedAlchemyPlace(self.database)
-        from mainspring.store.postgres.other_database import PostgresPlace  # noqa: PLC0415  (only the driver in use is loaded)
+            return AlchemyPlace(self.database)
+        from mainspring.store.postgres.transactions import OtherPostgres  # noqa: PLC0415  (only the driver in use is loaded)
 
         place = self._at()
-        assert isinstance(place, PostgresPlace)  # noqa: S101  (checked when the function was registered)
+        assert isinstance(place, OtherPostgres)  # noqa: S101  (checked when the function was registered)
         return place
 
     def _make_ready(self) -> None:
@@ -225,7 +230,9 @@ class OtherDatabase:
             return
         for left in reversed(range(_CREATIONS)):
             try:
-                self._at().transact(lambda session: session.executor.execute(outcomes.CREATE, {}), Wants.TX, None)
+                self._at().transact(
+                    lambda session: session.joined.executor.execute(outcomes.CREATE, {}), Wants.TX, None
+                )
                 break
             except Exception as error:
                 if not left or not (_is_taken(error) or isinstance(error, Again)):
@@ -256,13 +263,13 @@ def _place(database: Any) -> Place:
         from mainspring.store.external.databases import SqlitePlace  # noqa: PLC0415
 
         return SqlitePlace(sqlite_path(database))
-    from mainspring.store.postgres.other_database import PostgresPlace  # noqa: PLC0415  (only the driver in use is loaded)
+    from mainspring.store.postgres.transactions import OtherPostgres  # noqa: PLC0415  (only the driver in use is loaded)
 
-    return PostgresPlace(database)
+    return OtherPostgres(database)
 
 
-def _kept(way: Way, outcome: Outcome, session: ElsewhereSession | AwaitedSession) -> Script[None]:
-    return outcomes.keep(way.key, way.store, outcome, way.idle if session.on_postgres else None)
+def _kept(way: Way, outcome: Outcome, place: Place | AwaitedPlace) -> Script[None]:
+    return outcomes.keep(way.key, way.store, outcome, way.idle if place.on_postgres else None)
 
 
 @contextlib.contextmanager
@@ -286,5 +293,5 @@ def _no_longer_needed(keys: Sequence[outcomes.Place], session: Session) -> list[
     return session.joined.run(lambda tx: outcomes.no_longer_needed(tx, keys))
 
 
-def _forget(keys: list[Key], session: ElsewhereSession) -> None:
-    run_script(outcomes.forget(keys), session.executor)
+def _forget(keys: list[Key], session: OpenSession) -> None:
+    run_script(outcomes.forget(keys), session.joined.executor)

@@ -29,19 +29,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def named(session: Session) -> str:
-    """Name the database, for `store_id`. Of several processes that try, one succeeds."""
-    execute = session.joined.executor.execute
-    execute(
-        "INSERT INTO meta (key, value) VALUES ('store', :id) ON CONFLICT DO NOTHING",
-        {"id": IdMaker(SystemClock()).new()},
-    )
-    found: str = execute("SELECT value FROM meta WHERE key = 'store'", {})[0][0]
-    return found
-
-
-class Session(Protocol):
-    """One open transaction: the connection for the user's function, and the library's access to it."""
+class OpenSession(Protocol):
+    """One open transaction, in the app's database or another: the connection for the user's function, and the library's access to it."""
 
     @property
     def joined(self) -> Joined:
@@ -60,6 +49,10 @@ class Session(Protocol):
         """Send pending statements of an ORM on an async connection, and check that the transaction is open."""
         ...
 
+
+class Session(OpenSession, Protocol):
+    """An open transaction in the app's own database."""
+
     def record(self, write: RecordStep, now: int) -> State | None:
         """Record the outcome as the last statement of the transaction; see `mainspring.store.verbs.record.record_outcome`.
 
@@ -68,39 +61,51 @@ class Session(Protocol):
         ...
 
 
-class Transactions(Protocol):
-    """A database in which users' transactions are executed."""
+class Transactions:
+    """A database in which users' transactions are executed: what is the same on both databases."""
 
-    engine: UsersEngine | None
+    engine: UsersEngine | None = None
     """The user's own SQLAlchemy engine, which provides SQLAlchemy's connections and sessions to functions."""
-    payloads: Payloads | None
+    payloads: Payloads | None = None
     """The codec that seals values which are written in transactions, if there is one."""
+    _store_id: str | None = None
 
     def use(self, *, engine: UsersEngine | None = None, payloads: Payloads | None = None) -> None:
         """Set the engine and the codec, before the first transaction."""
-        ...
+        self.engine, self.payloads = engine or self.engine, payloads or self.payloads
 
     def transact(self, work: Callable[[Session], T], wants: Wants = Wants.TX, isolation: str | None = None) -> T:
         """Call `work` in a transaction, on a blocking connection."""
-        ...
+        raise NotImplementedError
+
+    async def atransact(self, work: Callable[[Session], Awaitable[T]], wants: Wants, isolation: str | None = None) -> T:
+        """Call `work` in a transaction on the running loop, if the database's driver has async connections."""
+        raise NotImplementedError
 
     def transact_within(self, within: Within, work: Callable[[Session], T]) -> T:
         """Call `work` in a transaction that `within` opens on a user's blocking connection and commits."""
-        ...
+        return self._transact_on(within(), work, on_engine=False)
 
-    async def atransact(
-        self,
-        work: Callable[[Session], Awaitable[T]],
-        wants: Wants = Wants.PSYCOPG_ASYNC,
-        isolation: str | None = None,
-    ) -> T:
-        """Call `work` in a transaction on the running loop, if the database's driver has async connections."""
-        ...
+    def _transact_on(self, opened: AbstractContextManager[Any], work: Callable[[Session], T], *, on_engine: bool) -> T:
+        """Call `work` in a transaction that is opened on a user's connection."""
+        raise NotImplementedError
 
     def store_id(self) -> str:
-        """A permanent name of this database, created on first use."""
-        ...
+        """A permanent name of this database, created on first use. Of several processes that try, one succeeds."""
+        if self._store_id is None:
+            self._store_id = self.transact(_named)
+        return self._store_id
 
     def join(self, connection: Any) -> Joined:
         """Join the transaction that is open on a user's own connection. Begins one if the driver does not."""
-        ...
+        raise NotImplementedError
+
+
+def _named(session: Session) -> str:
+    execute = session.joined.executor.execute
+    execute(
+        "INSERT INTO meta (key, value) VALUES ('store', :id) ON CONFLICT DO NOTHING",
+        {"id": IdMaker(SystemClock()).new()},
+    )
+    found: str = execute("SELECT value FROM meta WHERE key = 'store'", {})[0][0]
+    return found

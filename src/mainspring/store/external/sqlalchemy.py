@@ -10,8 +10,8 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from mainspring.errors import InTransaction, InvalidInput, MissingExtra, StoreUnavailable
-from mainspring.store.external.tx import Again, Wants
+from mainspring.errors import InvalidInput, MissingExtra, StoreUnavailable
+from mainspring.store.external.tx import Again, Wants, no_such
 from mainspring.store.sql.dialect import PlainDialect
 
 if TYPE_CHECKING:
@@ -41,10 +41,7 @@ class Wrapped:
     def give(self, wants: Wants) -> Any:
         """The connection or session that a function wants. Raises `InTransaction` if it wants an async one here and this is blocking, or vice versa."""
         if not wants.of_sqlalchemy or wants.is_awaited is not self._is_async:
-            raise InTransaction(
-                f"a transaction that wants a {wants.value} is called inside one that has none; "
-                f"annotate the first parameter of the outer one with {wants.value} too"
-            )
+            raise no_such(wants)
         if wants in {Wants.SA_CONNECTION, Wants.SA_ASYNC_CONNECTION}:
             return self._connection
         kind = _session_class(wants)

@@ -59,6 +59,14 @@ class Wants(Enum):
         return "Async" in self.value or self is Wants.AIOSQLITE
 
 
+def no_such(wants: Wants) -> InTransaction:
+    """The error for a function that wants a connection or session which the transaction around it does not have."""
+    return InTransaction(
+        f"a transaction that wants a {wants.value} is called inside one that has none; "
+        f"annotate the first parameter of the outer one with {wants.value} too"
+    )
+
+
 class Again(Exception):
     """The database rolled the transaction back because of others. A retry may succeed.
 

@@ -1,23 +1,28 @@
 """Send and receive messages in bulk: a few statements in one round trip and one transaction, for any number of runs.
 
-The rows of all runs concerned are locked first. Later statements must see what was committed before the locks were granted (`messages` says
-why). A setting of the transaction hands the numbers of the writes that are still valid from one statement to the next. A write is valid if
-all its runs were free, and its owner still owns its run.
+The rows of all runs concerned are locked first. The row of a run is the lock under which its messages and values are numbered, so numbers
+are in the order of commits. A run that begins to wait for a message either has committed before the message is sent, and the query for
+waiters finds it, or gets the lock afterwards, and finds the message. So later statements must see what was committed before the locks were
+granted.
+
+A setting of the transaction, `CLEAN`, hands the numbers of the writes that are still valid from one statement to the next. A write is valid
+if all its runs were free, and its owner still owns its run.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import asdict
+
 from mainspring.store.changes import LONGEST_PAYLOAD
-from mainspring.store.messages import awaited_by
-from mainspring.store.postgres import messages
+from mainspring.store.messages import Entry, Post, Reply, awaited_by
 from mainspring.store.postgres.bulk_statements import STEP, STEP_WRITE, WOKEN, rows, values, woken
 from mainspring.store.postgres.libpq import array, to_json
-from mainspring.store.postgres.messages import CLEAN
 from mainspring.store.sql.records import RECORDED_COLUMNS, step_values, to_ending
 from mainspring.store.sql.runs import ENDED, next_wake
 from mainspring.store.sql.steps import ON_STEP
+from mainspring.store.verbs.messages import recipients
 from mainspring.store.writes import RecordAndSend, Recorded, Send
 
 if TYPE_CHECKING:
@@ -30,6 +35,9 @@ if TYPE_CHECKING:
 
     Part = tuple[str, dict[str, Value], Callable[[list[Row]], None]]
 
+CLEAN = "mainspring.clean"
+"""A setting of the transaction: the numbers of the writes of a batch that are still valid, by which a statement learns of earlier ones."""
+_IS_CLEAN = f"IN (SELECT unnest(string_to_array(current_setting('{CLEAN}'), ',')::integer[]))"
 _CONCERNED = {"n": "integer", "run": "text", "owner": "text", "epoch": "bigint", "needs": "text[]"}
 _HOLD = f"""
   WITH asked AS MATERIALIZED ({rows(_CONCERNED)}),
@@ -64,6 +72,41 @@ _WRITE = f"""
       AND NOT EXISTS (SELECT 1 FROM runs w WHERE w.id = d.watch AND w.state IN {ENDED}))
   SELECT set_config('{CLEAN}', coalesce(string_agg(n::text, ','), ''), true) FROM clean
   WHERE n IN (SELECT n FROM done) OR (n IN (SELECT n FROM asked)) IS NOT TRUE
+"""
+_RECEIVE = f"""
+  UPDATE messages m SET received = :now, position = p.position
+  FROM json_to_recordset(:takes::json) AS p (op integer, run text, number bigint, position text)
+  WHERE m.run = p.run AND m.number = p.number AND p.op {_IS_CLEAN} RETURNING m.run
+"""
+# Two messages cannot get one number, because the row of the run is locked; except if an old snapshot (REPEATABLE READ) hides the last one.
+# ON CONFLICT makes that a serialization failure, instead of a violated constraint.
+_POST = f"""
+  INSERT INTO messages (run, number, kind, topic, body, key, sender, sent)
+  SELECT p.run, coalesce((SELECT max(m.number) FROM messages m WHERE m.run = p.run), -1)
+    + row_number() OVER (PARTITION BY p.run ORDER BY p.n), p.kind, p.topic, p.body::json, p.key, p.sender, p.sent
+  FROM json_to_recordset(:outgoing::json)
+    AS p (op integer, n integer, run text, kind text, topic text, body text, key text, sender text, sent bigint)
+  WHERE p.op {_IS_CLEAN}
+  ON CONFLICT DO NOTHING RETURNING run
+"""
+_PUBLISH = {
+    table: f"""
+  INSERT INTO {table} (run, key, number, value, set_at, position)
+  SELECT p.run, p.key, coalesce((SELECT max(e.number) FROM {table} e WHERE e.run = p.run AND e.key = p.key), -1)
+    + row_number() OVER (PARTITION BY p.run, p.key ORDER BY p.n), p.value::json, p.set_at, p.position
+  FROM json_to_recordset(:outgoing::json)
+    AS p (op integer, n integer, run text, key text, value text, set_at bigint, position text)
+  WHERE p.op {_IS_CLEAN}
+  ON CONFLICT DO NOTHING RETURNING run
+"""
+    for table in ("events", "streams")
+}
+_REPLY = f"""
+  UPDATE messages m SET answer = p.answer::json, error = p.error::json, answered = p.answered,
+    received = coalesce(m.received, p.answered)
+  FROM json_to_recordset(:outgoing::json)
+    AS p (op integer, run text, number bigint, answer text, error text, answered bigint)
+  WHERE m.run = p.run AND m.number = p.number AND m.answered IS NULL AND p.op {_IS_CLEAN} RETURNING m.run
 """
 _WAKE = f"""
   WITH published AS MATERIALIZED ({rows({"op": "integer", "run": "text", "kind": "text", "name": "text"}, "published")}),
@@ -127,9 +170,13 @@ class BulkMessages:
             if op.takes is not None
         ]
         if takes:
-            yield messages.TAKES_OF_BATCH, {"takes": to_json(takes), "now": self._now}, _ignore
-        for statement, parameters in messages.statements(self._outgoing, self._senders):
-            yield statement, parameters, _ignore
+            yield _RECEIVE, {"takes": to_json(takes), "now": self._now}, _ignore
+        sent: dict[str, list[dict[str, Any]]] = {}
+        for number, (op, each) in enumerate(zip(self._senders, self._outgoing, strict=True)):
+            sent.setdefault(_sending(each), []).append(_sent(number, op, each))
+        for statement in (_POST, *_PUBLISH.values(), _REPLY):
+            if statement in sent:
+                yield statement, {"outgoing": to_json(sent[statement])}, _ignore
         if self._outgoing:
             published = {
                 (number, *awaited_by(each)) for number, each in zip(self._senders, self._outgoing, strict=True)
@@ -177,12 +224,31 @@ def _ignore(_: list[Row]) -> None:
     """Ignore the rows: the previous statement says whether the write was applied."""
 
 
+def _sending(each: Outgoing) -> str:
+    """The statement that stores a message or value."""
+    match each:
+        case Post():
+            return _POST
+        case Entry():
+            return _PUBLISH[each.table]
+        case Reply():
+            return _REPLY
+
+
+def _sent(number: int, op: int, each: Outgoing) -> dict[str, Any]:
+    """A message or value as a row of the parameter of its statement. `op` is the number of the write that sends it."""
+    row = {"op": op, "n": number, **asdict(each)}
+    if isinstance(each, Post):
+        row["kind"] = "question" if each.question else "message"
+    return row
+
+
 def _concerned(number: int, op: RecordAndSend | Send) -> dict[str, Any]:
     """The runs that a write needs, and its fence."""
     if isinstance(op, Send):
         needs = {op.run, *(each.run for each in op.outgoing)}
         return {"n": number, "run": op.run, "owner": op.owner, "epoch": op.epoch, "needs": sorted(needs)}
-    needs = {op.step.run, *messages.destinations(op.outgoing), *([] if op.watch is None else [op.watch])}
+    needs = {op.step.run, *recipients(op.outgoing), *([] if op.watch is None else [op.watch])}
     return {"n": number, "run": op.step.run, "owner": op.owner, "epoch": op.step.epoch, "needs": sorted(needs)}
 
 

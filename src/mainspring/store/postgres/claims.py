@@ -27,11 +27,11 @@ from mainspring.store.transaction import Blocked
 if TYPE_CHECKING:
     from mainspring.model.queues import Queue
     from mainspring.model.runs import Run, Step
+    from mainspring.queues.fairness import Demands
     from mainspring.store.postgres.database import Database
     from mainspring.store.postgres.dialect import Dialect
     from mainspring.store.postgres.libpq import Value
     from mainspring.store.protocol import ClaimRequest
-    from mainspring.store.queues import Demands
 
 _CLOCK = SystemClock()
 _MOST_PROMOTED = 1_000

@@ -18,6 +18,7 @@ from mainspring.errors import StoreError
 from mainspring.model.clock import SystemClock
 from mainspring.store import changes
 from mainspring.store.postgres import slots
+from mainspring.store.transaction import NOTIFY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,9 +99,7 @@ class Listener:
         private = f"{self._sql.channel[:40]}:{self._origin}"
         connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(private)))
         with self._db.connection() as another:
-            another.execute(
-                self._sql("SELECT pg_notify(:channel, :payload)"), {"channel": private, "payload": changes.ECHO}
-            )
+            another.execute(self._sql(NOTIFY), {"channel": private, "payload": changes.ECHO})
         give_up = self._clock.monotonic() + _ECHO_SECONDS
         found = False
         while not found and (left := give_up - self._clock.monotonic()) > 0 and not self._closing.is_set():

@@ -34,13 +34,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from mainspring.model.queues import Queue
+    from mainspring.queues.admission import Recent
+    from mainspring.queues.fairness import Allotment, Demands
     from mainspring.store.postgres.claim_statements import Statements
     from mainspring.store.postgres.database import Connection
     from mainspring.store.postgres.dialect import Dialect
     from mainspring.store.postgres.floors import Floors, Group
     from mainspring.store.postgres.libpq import Row, Value
     from mainspring.store.protocol import ClaimRequest
-    from mainspring.store.queues import Allotment, Demands, Recent
 
 Asked: TypeAlias = "tuple[str, dict[str, Value]]"
 _COLUMNS = {name: number for number, name in enumerate(RUN_COLUMNS)}

@@ -14,7 +14,7 @@ from psycopg.pq import TransactionStatus
 from mainspring.errors import InTransaction
 from mainspring.model.states import State
 from mainspring.store.external.placeholders import for_psycopg
-from mainspring.store.external.tx import ENDED, OVER, Again, Tx, Wants
+from mainspring.store.external.tx import ENDED, OVER, Again, Tx, Wants, no_such
 from mainspring.store.postgres.dialect import Statement
 from mainspring.store.postgres.executor import UsersExecutor
 from mainspring.store.sql.dialect import typed
@@ -145,10 +145,7 @@ class PostgresSession:
             return self._db
         if self._wrapped is not None and wants.of_sqlalchemy:
             return self._wrapped.give(wants)
-        raise InTransaction(
-            f"a transaction that wants a {wants.value} is called inside one that has none; "
-            f"annotate the first parameter of the outer one with {wants.value} too"
-        )
+        raise no_such(wants)
 
     def flush(self) -> None:
         if self._wrapped is not None:

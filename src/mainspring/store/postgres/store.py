@@ -20,12 +20,10 @@ from mainspring.store.postgres.floors import ScheduleFloors
 from mainspring.store.postgres.listener import Listener
 from mainspring.store.postgres.slots import DEFAULT
 from mainspring.store.postgres.transactions import PostgresTransactions
-from mainspring.store.sql.run_filters import POSTGRES_FILTERS
 from mainspring.store.sql_store import SqlStore
 from mainspring.store.transaction import NOTIFY
 from mainspring.store.verbs.prune import Retention
 from mainspring.store.verbs.schedules import Schedules
-from mainspring.store.verbs.tick_lists import POSTGRES_EACH, POSTGRES_SPANS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -68,7 +66,7 @@ class PostgresStore(SqlStore):
         origin = IdMaker(SystemClock()).new()[-10:]
         self._origin = origin
         transactor = PostgresTransactor(self._db, self._sql, origin, self._publish)
-        super().__init__(transactor, POSTGRES_FILTERS, POSTGRES_SPANS, POSTGRES_EACH, quick=self._read_prepared)
+        super().__init__(transactor, quick=self._read_prepared)
         self._applier = Applier(self._db, self._sql, origin)
         self._schedule_floors = ScheduleFloors()
         self.schedules = Schedules(transactor, self._schedule_floors)

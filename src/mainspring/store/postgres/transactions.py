@@ -14,9 +14,11 @@ from psycopg.rows import tuple_row
 from mainspring.errors import InvalidInput, StoreUnavailable
 from mainspring.store.external import sqlalchemy
 from mainspring.store.external.join import EngineSession, Joined, JoinedSession
-from mainspring.store.external.sessions import named
+from mainspring.store.external.sessions import Transactions
 from mainspring.store.external.sqlalchemy import Wrapped
 from mainspring.store.external.tx import NOT_OPEN, Again, Wants
+from mainspring.store.postgres.database import Database
+from mainspring.store.postgres.dialect import Dialect
 from mainspring.store.postgres.executor import UsersAsyncExecutor, UsersExecutor
 from mainspring.store.postgres.libpq import Wire
 from mainspring.store.postgres.same_database import Identity
@@ -31,18 +33,13 @@ from mainspring.store.postgres.sessions import (
     TxSession,
 )
 from mainspring.store.postgres.slots import USERS
-from mainspring.store.sql.run_filters import POSTGRES_FILTERS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
     from contextlib import AbstractContextManager
 
     from mainspring.store.changes import Signal
-    from mainspring.store.external.engines import UsersEngine
-    from mainspring.store.external.sessions import Session, Within
-    from mainspring.store.postgres.database import Database
-    from mainspring.store.postgres.dialect import Dialect
-    from mainspring.store.sealing.payloads import Payloads
+    from mainspring.store.external.sessions import Session
     from mainspring.store.sql.dialect import Sql
     from mainspring.store.transaction import AsyncExecutor, Executor, Rows, Script, Transaction, Values
 
@@ -58,11 +55,8 @@ ALL_PROCESSES = "-"
 """The sender of a user's own commit: this process must be notified of it like the others."""
 
 
-class PostgresTransactions:
+class PostgresTransactions(Transactions):
     """See `mainspring.store.external.sessions.Transactions`."""
-
-    engine: UsersEngine | None = None
-    payloads: Payloads | None = None
 
     def __init__(self, database: Database, dialect: Dialect, origin: str, notify: Callable[[Signal], None]) -> None:
         self._db = database
@@ -70,11 +64,7 @@ class PostgresTransactions:
         self._origin = origin
         self._notify = notify
         self._identity = Identity(database, dialect)
-        self._store_id: str | None = None
         self.notify = True
-
-    def use(self, *, engine: UsersEngine | None = None, payloads: Payloads | None = None) -> None:
-        self.engine, self.payloads = engine or self.engine, payloads or self.payloads
 
     def transact(self, work: Callable[[Session], T], wants: Wants = Wants.TX, isolation: str | None = None) -> T:
         if wants is not Wants.TX:
@@ -94,11 +84,7 @@ class PostgresTransactions:
             self._committed(joined)
         return answer
 
-    def transact_within(self, within: Within, work: Callable[[Session], T]) -> T:
-        return self._transact_on(within(), work, on_engine=False)
-
     def _transact_on(self, opened: AbstractContextManager[Any], work: Callable[[Session], T], *, on_engine: bool) -> T:
-        """Call `work` in a transaction that is opened on a user's connection."""
         joined: Joined | None = None
         with _noting_refusal(lambda: joined), opened as connection:
             joined = self._join(connection, self._origin)
@@ -154,11 +140,6 @@ class PostgresTransactions:
                 await session.end_async()
         return answer, joined
 
-    def store_id(self) -> str:
-        if self._store_id is None:
-            self._store_id = self.transact(named)
-        return self._store_id
-
     def join(self, connection: Any) -> Joined:
         return self._join(connection, ALL_PROCESSES)
 
@@ -195,7 +176,6 @@ class PostgresTransactions:
     ) -> Joined:
         return Joined(
             self._sql,
-            POSTGRES_FILTERS,
             origin=origin if self.notify else "",
             executor=executor,
             async_executor=async_executor,
@@ -291,6 +271,15 @@ class PostgresTransactions:
             )
         except psycopg.Error as error:
             raise StoreUnavailable(f"the database {self._db.where} cannot be used now: {error}") from error
+
+
+class OtherPostgres(PostgresTransactions):
+    """Another PostgreSQL database than the app's own; see `mainspring.store.external.databases.Place`."""
+
+    on_postgres = True
+
+    def __init__(self, url: str) -> None:
+        super().__init__(Database(url), Dialect("mainspring"), "", lambda _: None)
 
 
 class _JoinedExecutor(UsersExecutor):

@@ -1,98 +1,75 @@
-"""The parts of a store with their values sealed. Each overrides a few verbs of the part that it wraps."""
+"""The parts of a store with their values sealed: their verbs seal what they store, and open what they return."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
-
-from msgspec.structs import replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from mainspring.errors import PayloadError
 from mainspring.store.sealing.payloads import is_sealed
-from mainspring.store.sealing.records import Opener, Sealer, kept
+from mainspring.store.sealing.records import opened, opened_exactly, sealed
+from mainspring.store.verbs.export import LOG_COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from mainspring.model.schedules import Backfill, Schedule, Tick
-    from mainspring.model.states import State
-    from mainspring.store.messages import Message, Messages, PublishedValue, Reading
-    from mainspring.store.schedules import Decide, Passed, Plan, ScheduleFilter, ScheduleStore, Situation
+    from mainspring.store.schedules import Decide, Passed, Plan, Situation
     from mainspring.store.sealing.payloads import Payloads
     from mainspring.store.verbs.dashboard import Dashboard, Entry
     from mainspring.store.verbs.manage import Management
-    from mainspring.store.verbs.scheduled_functions import FunctionFilter, FunctionRow, Functions
+    from mainspring.store.verbs.schedules import Schedules
 
-_LOG_MESSAGE = 4
-"""The column of the text in a line of a run's log."""
+_LOG_MESSAGE = LOG_COLUMNS.index("message")
 
 
-class Delegate:
-    """Wraps an object and overrides a few of its methods."""
+class Sealed:
+    """A part of a store. Verbs that are neither overridden nor in `opens` are those of the part itself."""
 
-    def __init__(self, inner: Any) -> None:
+    opens: ClassVar[Mapping[str, Callable[[Payloads, Any], Any]]] = {}
+    """The verbs whose answers have values, and how to open them."""
+
+    def __init__(self, inner: Any, payloads: Payloads) -> None:
         self._inner = inner
+        self._payloads = payloads
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
+        found = getattr(self._inner, name)
+        how = self.opens.get(name)
+        if how is None:
+            return found
+
+        def opening(*args: Any, **kwargs: Any) -> Any:
+            return how(self._payloads, found(*args, **kwargs))
+
+        return opening
 
 
-class SealedMessages(Delegate):
-    """Messages with sealed values, see `mainspring.store.messages.Messages`."""
+class SealedMessages(Sealed):
+    """See `mainspring.store.verbs.messages.Messages`."""
 
-    _inner: Messages
-
-    def __init__(self, inner: Messages, opener: Opener) -> None:
-        super().__init__(inner)
-        self._open = opener
-
-    def next(self, run: str, topic: str, *, question: bool, skip: Collection[int]) -> Message | None:
-        return self._open.message(self._inner.next(run, topic, question=question, skip=skip))
-
-    def asked(self, run: str, key: str) -> tuple[Message | None, State | None]:
-        message, state = self._inner.asked(run, key)
-        return self._open.message(message), state
-
-    def event(self, run: str, key: str) -> Reading:
-        return self._open.value(self._inner.event(run, key))
-
-    def events(self, run: str) -> Reading:
-        return self._open.value(self._inner.events(run))
-
-    def stream(self, run: str, key: str, offset: int, limit: int) -> Reading:
-        return self._open.value(self._inner.stream(run, key, offset, limit))
-
-    def streams(self, run: str, limit: int) -> list[PublishedValue]:
-        return [self._open.spoken(each) for each in self._inner.streams(run, limit)]
-
-    def received(self, run: str) -> list[Message]:
-        return [self._open.any_message(each) for each in self._inner.received(run)]
+    opens: ClassVar = {
+        **dict.fromkeys(("next", "asked", "event", "events", "stream"), opened_exactly),
+        **dict.fromkeys(("streams", "received"), opened),
+    }
 
 
-class SealedSchedules(Delegate):
-    """Schedules with sealed values, see `mainspring.store.schedules.ScheduleStore`."""
+class SealedFunctions(Sealed):
+    """See `mainspring.store.verbs.scheduled_functions.Functions`."""
 
-    _inner: ScheduleStore
+    opens: ClassVar = dict.fromkeys(("get", "page"), opened)
 
-    def __init__(self, inner: ScheduleStore, payloads: Payloads) -> None:
-        super().__init__(inner)
-        self._seal, self._open = Sealer(payloads), Opener(payloads)
+
+class SealedSchedules(Sealed):
+    """See `mainspring.store.verbs.schedules.Schedules`."""
+
+    opens: ClassVar = dict.fromkeys(("get", "page", "situation"), opened)
+    _inner: Schedules
 
     def create(
         self, schedules: Sequence[Schedule], ticks: Sequence[Tick] = (), backfills: Sequence[Backfill] = ()
     ) -> list[str]:
-        return self._inner.create([self._seal.schedule(each) for each in schedules], ticks, backfills)
-
-    def get(self, schedule: str) -> Schedule | None:
-        found = self._inner.get(schedule)
-        return None if found is None else self._open.schedule(found)
-
-    def page(self, wanted: ScheduleFilter) -> list[Schedule]:
-        return [self._open.schedule(each) for each in self._inner.page(wanted)]
-
-    def situation(self, schedule: str) -> Situation | None:
-        found = self._inner.situation(schedule)
-        return None if found is None else self._open.situation(found)
+        return self._inner.create(sealed(self._payloads, list(schedules)), ticks, backfills)
 
     def change(self, schedule: str, decide: Decide, now: int) -> Plan | None:
         plans: list[Plan] = []
@@ -106,31 +83,27 @@ class SealedSchedules(Delegate):
 
     def _sealed(self, decide: Decide, note: Callable[[Plan], None]) -> Decide:
         def decided(situation: Situation) -> Plan:
-            plan = decide(self._open.situation(situation))
+            plan = decide(opened(self._payloads, situation))
             note(plan)
-            return self._seal.plan(plan)
+            return sealed(self._payloads, plan)
 
         return decided
 
 
-class SealedManagement(Delegate):
-    """Operator verbs with sealed values, see `mainspring.store.verbs.manage.Management`. Exported records stay as stored."""
+class SealedManagement(Sealed):
+    """See `mainspring.store.verbs.manage.Management`. Exported records stay as stored."""
 
     _inner: Management
 
-    def __init__(self, inner: Management, payloads: Payloads) -> None:
-        super().__init__(inner)
-        self._payloads = payloads
-
     def complete(self, ids: Sequence[str], output: Callable[[str], str], reason: str, now: int) -> dict[str, bool]:
-        def sealed(workflow: str) -> str:
+        def stored(workflow: str) -> str:
             return self._payloads.seal(output(workflow), f"a result for {workflow}")
 
-        return self._inner.complete(ids, sealed, reason, now)
+        return self._inner.complete(ids, stored, reason, now)
 
     def keep_logs(self, lines: Sequence[dict[str, Any]], now: int) -> None:
-        sealed = [{**line, "message": self._payloads.seal(json.dumps(line["message"]), "a log line")} for line in lines]
-        self._inner.keep_logs(sealed, now)
+        stored = [{**line, "message": self._payloads.seal(json.dumps(line["message"]), "a log line")} for line in lines]
+        self._inner.keep_logs(stored, now)
 
     def logs(self, run_id: str, limit: int) -> list[tuple[Any, ...]]:
         return [
@@ -148,42 +121,14 @@ class SealedManagement(Delegate):
         return line
 
 
-class SealedDashboard(Delegate):
-    """The dashboard with sealed values, see `mainspring.store.verbs.dashboard.Dashboard`. Recorded actions often contain values."""
+class SealedDashboard(Sealed):
+    """See `mainspring.store.verbs.dashboard.Dashboard`."""
 
+    opens: ClassVar = {"entries": opened}
     _inner: Dashboard
 
-    def __init__(self, inner: Dashboard, payloads: Payloads) -> None:
-        super().__init__(inner)
-        self._payloads = payloads
-
     def note(self, entry: Entry) -> None:
-        self._inner.note(replace(entry, details=self._payloads.seal(entry.details, f"audit entry {entry.id}")))
+        self._inner.note(sealed(self._payloads, entry))
 
     def record_outcome(self, entry: str, outcome: str) -> None:
         self._inner.record_outcome(entry, self._payloads.seal(outcome, f"audit entry {entry}"))
-
-    def entries(self, before: str | None, limit: int) -> list[Entry]:
-        return [self._opened(entry) for entry in self._inner.entries(before, limit)]
-
-    def _opened(self, entry: Entry) -> Entry:
-        what = f"audit entry {entry.id}"
-        details = kept(self._payloads.open, entry.details, what) or entry.details
-        return replace(entry, details=details, outcome=kept(self._payloads.open, entry.outcome, what))
-
-
-class SealedFunctions(Delegate):
-    """Scheduled functions with sealed values, see `mainspring.store.verbs.scheduled_functions.Functions`."""
-
-    _inner: Functions
-
-    def __init__(self, inner: Functions, payloads: Payloads) -> None:
-        super().__init__(inner)
-        self._open = Opener(payloads)
-
-    def get(self, function_id: str) -> FunctionRow | None:
-        found = self._inner.get(function_id)
-        return None if found is None else self._open.function(found)
-
-    def page(self, wanted: FunctionFilter) -> list[FunctionRow]:
-        return [self._open.function(row) for row in self._inner.page(wanted)]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from msgspec.structs import replace
 
 from mainspring.errors import PayloadError
 from mainspring.model.states import State
 from mainspring.store.sealing.nouns import (
-    Delegate,
+    Sealed,
     SealedDashboard,
     SealedFunctions,
     SealedManagement,
@@ -19,14 +19,14 @@ from mainspring.store.sealing.nouns import (
     SealedSchedules,
 )
 from mainspring.store.sealing.payloads import Payloads
-from mainspring.store.sealing.records import Opener, Sealer
-from mainspring.store.writes import Finish, Recorded, run_of
+from mainspring.store.sealing.records import opened, opened_exactly, sealed
+from mainspring.store.writes import Finish, run_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from mainspring.model.payloads import PayloadCodec
-    from mainspring.model.runs import Claim, Ending, Run, RunFilter, Step
+    from mainspring.model.runs import Claim, Run
     from mainspring.store.protocol import Claimed, ClaimRequest, Store
     from mainspring.store.writes import Op, Result
 
@@ -41,15 +41,15 @@ def sealed_store(store: Store, codec: PayloadCodec) -> Store:
     return cast("Store", SealedStore(store, payloads))
 
 
-class SealedStore(Delegate):
+class SealedStore(Sealed):
     """A store with sealed values, as `mainspring.store.protocol.Store` specifies it."""
 
+    opens: ClassVar = dict.fromkeys(("endings", "run", "runs", "steps", "step"), opened)
     _inner: Store
 
     def __init__(self, inner: Store, payloads: Payloads) -> None:
-        super().__init__(inner)
-        self._seal, self._open = Sealer(payloads), Opener(payloads)
-        self.messages = SealedMessages(inner.messages, self._open)
+        super().__init__(inner, payloads)
+        self.messages = SealedMessages(inner.messages, payloads)
         self.schedules = SealedSchedules(inner.schedules, payloads)
         self.management = SealedManagement(inner.management, payloads)
         self.functions = SealedFunctions(inner.functions, payloads)
@@ -59,25 +59,23 @@ class SealedStore(Delegate):
         """Apply writes. A write that cannot be encoded is answered with its exception, and so are later writes of the same run."""
         answers: list[Result | Exception | None] = [None] * len(ops)
         failed: dict[str, PayloadError] = {}
-        sealed: list[tuple[int, Op]] = []
+        stored: list[tuple[int, Op]] = []
         for number, op in enumerate(ops):
             error = failed.get(run_of(op))
             if error is None:
                 try:
-                    sealed.append((number, self._seal.op(op)))
+                    stored.append((number, sealed(self._payloads, op)))
                     continue
                 except PayloadError as caught:
                     error = failed[run_of(op)] = caught
             answers[number] = error
-        found = self._inner.apply([op for _, op in sealed], now) if sealed else []
-        for (number, copy), answer in zip(sealed, found, strict=True):
+        found = self._inner.apply([op for _, op in stored], now) if stored else []
+        for (number, copy), answer in zip(stored, found, strict=True):
             op = ops[number]
             if isinstance(op, Finish):
                 for field in _NOTED:  # copies what the store has added to a write to the caller's own write
                     setattr(op, field, getattr(copy, field))
-            if isinstance(answer, Recorded) and answer.ending is not None:
-                answer.ending = self._open.ending(answer.ending)
-            answers[number] = answer
+            answers[number] = opened(self._payloads, answer)
         return cast("list[Result | Exception]", answers)
 
     def claim(self, request: ClaimRequest) -> Claimed:
@@ -87,31 +85,13 @@ class SealedStore(Delegate):
         failed: list[Op] = []
         for claim in found.claims:
             try:
-                claims.append(self._open.claim(claim))
+                claims.append(opened_exactly(self._payloads, claim))
             except PayloadError as error:
                 log.error("run %s fails, because %s", claim.run.id, error, exc_info=error.__cause__)  # noqa: TRY400
                 failed.append(_failure(claim.run, request, error))
         if failed:
             self._inner.apply(failed, request.now)
         return replace(found, claims=claims) if found.claims else found
-
-    def endings(self, ids: Iterable[str]) -> dict[str, Ending | None]:
-        found = self._inner.endings(ids)
-        return {run: None if ending is None else self._open.ending(ending) for run, ending in found.items()}
-
-    def run(self, run_id: str) -> Run | None:
-        found = self._inner.run(run_id)
-        return None if found is None else self._open.run(found)
-
-    def runs(self, wanted: RunFilter) -> list[Run]:
-        return [self._open.run(run) for run in self._inner.runs(wanted)]
-
-    def steps(self, run_id: str) -> list[Step]:
-        return [self._open.step(step) for step in self._inner.steps(run_id)]
-
-    def step(self, run_id: str, position: str) -> Step | None:
-        found = self._inner.step(run_id, position)
-        return None if found is None else self._open.step(found)
 
 
 def _failure(run: Run, request: ClaimRequest, error: PayloadError) -> Finish:

@@ -10,7 +10,7 @@ database once. SQLite's dialect translates these constructs, and a shared statem
     FROM runs, JOIN steps s        the tables are called mainspring_runs, mainspring_steps
     (CASE WHEN completed IS NULL … a generated column: SQLAlchemy warns of an index on an expression, which PostgreSQL has here
 
-A statement that differs for another reason is a `PerDatabase`, with the reason beside it.
+A statement that differs for another reason is a `PerDatabase`, with the reason beside it; `per_database` makes one of its parts.
 """
 
 from __future__ import annotations
@@ -102,6 +102,15 @@ def prefixed(text: str) -> str:
         lambda each: f"{each[1]}{each[2]}mainspring_{each[3]}{'' if each[4] else f' AS {each[3]}'}", text
     )
     return _INDEX.sub("INDEXED BY mainspring_", found)
+
+
+def per_database(text: str, **parts: PerDatabase) -> PerDatabase:
+    """A statement in which `{name}` stands for a part that differs between the databases."""
+    postgres = sqlite = text
+    for name, part in parts.items():
+        postgres = postgres.replace(f"{{{name}}}", part.postgres)
+        sqlite = sqlite.replace(f"{{{name}}}", part.sqlite)
+    return PerDatabase(postgres, for_sqlite(sqlite))
 
 
 class Dialect(Protocol):

@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from mainspring.model.queues import Limits, Queue
+from mainspring.model.queues import Limits, Queue, QueueCounts
 from mainspring.store.bad_rows import readable
-from mainspring.store.queues import QueueCounts
 from mainspring.store.sql.dialect import PerDatabase, distinct
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from mainspring.store.queues import Recent
+    from mainspring.queues.admission import Recent
 
 # -- queues --------------------------------------------------------------------------------------------------------------
 QUEUE_COLUMNS = ("name", "limits", "retry", "paused", "declared", "version", "created")

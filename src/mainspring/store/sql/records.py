@@ -26,20 +26,7 @@ NEW_RUN_COLUMNS = (
 )
 SCHEDULED_RUN_COLUMNS = (*NEW_RUN_COLUMNS, "schedule", "tick", "end_unprocessed")
 """The columns of a run that a schedule starts: with the schedule, the tick for the run, and that its end is unprocessed."""
-WORKER_COLUMNS = (
-    "id",
-    "host",
-    "boot",
-    "pid",
-    "pid_start",
-    "version",
-    "functions",
-    "started",
-    "beat",
-    "seen",
-    "crontab",
-    "instances",
-)
+WORKER_COLUMNS = Worker.__struct_fields__
 
 
 def run_values(run: NewRun) -> tuple[Any, ...]:
@@ -113,10 +100,6 @@ def to_step(row: Sequence[Any]) -> Step:
     step = Step(*row)
     step.discarded = bool(step.discarded)
     return step
-
-
-def to_worker(row: Sequence[Any]) -> Worker:
-    return Worker(*row)
 
 
 def to_ending(row: Sequence[Any]) -> Ending | None:

@@ -6,15 +6,18 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from mainspring.model.states import State
+from mainspring.store.sql.dialect import PerDatabase, per_database
 from mainspring.store.sql.queues import READY, RESUMES
 from mainspring.store.sql.records import RUN_COLUMNS
 from mainspring.store.sql.retention import ENDED_NAMES, ended_runs
 from mainspring.store.sql.runs import IN_FAILED
+from mainspring.store.sql.where import Where, begins
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from mainspring.model.runs import RunFilter
+    from mainspring.store.sql.dialect import Sql
 
 _TEXTS = ("workflow", "kind", "parent", "queue", "key", "schedule", "version", "forked_from")
 _SPANS = ("created", "started", "completed", "due")
@@ -47,86 +50,75 @@ _OF_WORKFLOW = (
 The order is that of the index: if most runs are of one workflow, SQLite expects that of any workflow, and would read all.
 """
 
-SQLITE_ATTRIBUTES = """attributes <> '{}' AND NOT EXISTS (
+_PARTS = {
+    "has_attributes": PerDatabase(
+        postgres="attributes <> '{}' AND attributes @> CAST(:attributes AS jsonb)",
+        sqlite="""attributes <> '{}' AND NOT EXISTS (
     SELECT 1 FROM json_each(:attributes) w WHERE NOT EXISTS (
       SELECT 1 FROM json_each(CASE WHEN json_valid(runs.attributes) THEN runs.attributes END) a
-      WHERE a.key = w.key AND a.type = w.type AND a.value IS w.value))"""
-POSTGRES_ATTRIBUTES = "attributes <> '{}' AND attributes @> CAST(:attributes AS jsonb)"
-"""The first half is the condition of the index."""
-SQLITE_MESSAGE = "CASE WHEN json_valid(error) THEN substr(json_extract(error, '$.message'), 1, 300) END"
-POSTGRES_MESSAGE = r"left(CAST(replace(CAST(error AS text), '\u0000', '\ufffd') AS json) ->> 'message', 300)"
-"""The beginning of an error's message. PostgreSQL has no text with a zero byte."""
+      WHERE a.key = w.key AND a.type = w.type AND a.value IS w.value))""",
+    ),
+    "message": PerDatabase(
+        postgres=r"left(CAST(replace(CAST(error AS text), '\u0000', '\ufffd') AS json) ->> 'message', 300)",
+        sqlite="CASE WHEN json_valid(error) THEN substr(json_extract(error, '$.message'), 1, 300) END",
+    ),
+}
+"""Parts of statements that read JSON, each database in its own way.
 
-AGGREGATES = """
+The first half of `has_attributes` is the condition of the index. `message` is the beginning of an error's message. PostgreSQL has no text
+with a zero byte.
+"""
+
+_AGGREGATES = """
   SELECT {keys}, count(*), CAST(max(started - coalesce(scheduled_time, created)) AS bigint),
     CAST(avg(completed - started) AS double precision), CAST(max(completed - started) AS bigint)
   FROM runs {where} GROUP BY {numbers} ORDER BY {numbers}
 """
 
 
-class Filters:
-    """Renders filters as statements. `attributes` is this database's SQL for a run's attributes, `message` that for its error."""
+def runs_page(wanted: RunFilter, columns: Sequence[str] = RUN_COLUMNS) -> tuple[Sql, dict[str, Any]]:
+    """The statement and its parameters for a page of runs. `message` is the beginning of a run's error message."""
+    where = _where(wanted, "(id || '')")  # in the order of uids, an index of ids would be slower
+    if wanted.few_by:
+        found = " UNION ALL ".join(
+            f"SELECT uid FROM (SELECT uid FROM runs WHERE {place}) x" for place in _places(wanted)
+        )
+        where.add(f"uid IN ({found})")
+    condition = str(where)
+    if wanted.schedule:
+        parts = product(range(len(wanted.schedule)), ("true", "false"))
+        condition = _first(
+            where, (f"schedule = :schedule{number} AND end_unprocessed = {each}" for number, each in parts)
+        )
+    elif set(wanted.states) == {"failed", "cancelled"}:
+        condition = _first(where, ("state = 'failed'", "state = 'cancelled'"))
+    listed = ", ".join("{message}" if column == "message" else column for column in columns)
+    statement = f"SELECT {listed} FROM runs {condition} ORDER BY uid DESC LIMIT :limit"
+    return per_database(statement, **_PARTS), where.values | {"limit": wanted.limit}
 
-    def __init__(self, attributes: str, message: str) -> None:
-        self._attributes = attributes
-        self._message = message
 
-    def page(self, wanted: RunFilter, columns: Sequence[str] = RUN_COLUMNS) -> tuple[str, dict[str, Any]]:
-        """The statement and its parameters for a page of runs. `message` is the beginning of a run's error message."""
-        where, values = self._where(wanted, "(id || '')")  # in the order of uids, an index of ids would be slower
-        values["limit"] = wanted.limit
-        if wanted.few_by:
-            found = " UNION ALL ".join(
-                f"SELECT uid FROM (SELECT uid FROM runs WHERE {place}) x" for place in _places(wanted)
-            )
-            where += f" AND uid IN ({found})"
-        if wanted.schedule:
-            parts = product(range(len(wanted.schedule)), ("true", "false"))
-            where = _first(
-                where, (f"schedule = :schedule{number} AND end_unprocessed = {value}" for number, value in parts)
-            )
-        elif set(wanted.states) == {"failed", "cancelled"}:
-            where = _first(where, ("state = 'failed'", "state = 'cancelled'"))
-        listed = ", ".join(self._message if column == "message" else column for column in columns)
-        return f"SELECT {listed} FROM runs {where} ORDER BY uid DESC LIMIT :limit", values
+def aggregate(wanted: RunFilter, by: Sequence[str], bucket: int | None) -> tuple[Sql, dict[str, Any]]:
+    """The statement and its parameters for figures by columns and by spans of `bucket` microseconds."""
+    where = _where(wanted)
+    keys = [*by, *(["created / :bucket * :bucket"] if bucket is not None else [])] or ["1"]
+    numbers = ", ".join(str(number) for number in range(1, len(keys) + 1))
+    statement = _AGGREGATES.format(keys=", ".join(keys), where=where, numbers=numbers)
+    return per_database(statement, **_PARTS), where.values | {"bucket": bucket}
 
-    def aggregate(self, wanted: RunFilter, by: Sequence[str], bucket: int | None) -> tuple[str, dict[str, Any]]:
-        """The statement and its parameters for figures by columns and by spans of `bucket` microseconds."""
-        where, values = self._where(wanted)
-        keys = list(by)
-        if bucket is not None:
-            keys.append("created / :bucket * :bucket")
-            values["bucket"] = bucket
-        numbers = ", ".join(str(number) for number in range(1, len(keys) + 1))
-        if not keys:
-            statement = AGGREGATES.format(keys="1", where=where, numbers="1")
-        else:
-            statement = AGGREGATES.format(keys=", ".join(keys), where=where, numbers=numbers)
-        return statement, values
 
-    def _where(self, wanted: RunFilter, id_: str = "id") -> tuple[str, dict[str, Any]]:
-        values: dict[str, Any] = {}
-        where = [*_in_states(wanted.states), *among("id", wanted.ids, values)]
-        for column in _TEXTS:
-            where += among(column, getattr(wanted, column), values)
-        for column in _SPANS:
-            where += _between(column, getattr(wanted, column), values)
-        if wanted.id_prefix:
-            where.append(f"({' OR '.join(_begins(id_, number) for number in range(len(wanted.id_prefix)))})")
-            for number, prefix in enumerate(wanted.id_prefix):
-                values |= {f"prefix{number}": prefix, f"prefix_end{number}": prefix + "\U0010ffff"}
-        if wanted.attributes is not None:
-            where.append(self._attributes)
-            values["attributes"] = wanted.attributes
-        if wanted.stranded is not None:
-            where.append(_STRANDED if wanted.stranded else f"NOT {_STRANDED}")
-        if wanted.before is not None:
-            where.append("uid < :before")
-            values["before"] = wanted.before
-        if wanted.since is not None:
-            where.append("uid >= :since")
-            values["since"] = wanted.since
-        return f"WHERE {' AND '.join(where)}" if where else "", values
+def _where(wanted: RunFilter, id_: str = "id") -> Where:
+    where = Where(*_in_states(wanted.states))
+    where.one_of("id", wanted.ids)
+    for column in _TEXTS:
+        where.one_of(column, getattr(wanted, column))
+    for column in _SPANS:
+        where.between(column, getattr(wanted, column))
+    where.begins(id_, wanted.id_prefix)
+    where.add("{has_attributes}", attributes=wanted.attributes)
+    where.holds(_STRANDED, wanted.stranded)
+    where.add("uid < :before", before=wanted.before)
+    where.add("uid >= :since", since=wanted.since)
+    return where
 
 
 def _places(wanted: RunFilter) -> list[str]:
@@ -137,11 +129,11 @@ def _places(wanted: RunFilter) -> list[str]:
         names = [f":workflow{number}" for number in range(len(wanted.workflow))]
         return [place.format(name=name) for name in names for place in _OF_WORKFLOW]
     if wanted.few_by == "completed":
-        return _completed(wanted.completed, {})
-    return [_begins("id", number) for number in range(len(wanted.id_prefix))]
+        return _completed(wanted.completed)[0]
+    return [begins("id", number) for number in range(len(wanted.id_prefix))]
 
 
-def _first(where: str, parts: Iterable[str]) -> str:
+def _first(where: Where, parts: Iterable[str]) -> str:
     """The condition for a page of runs whose index is not in the order of pages as a whole, but in each of these parts."""
     found = " UNION ALL ".join(
         f"SELECT uid FROM (SELECT uid FROM runs {where} AND {part} ORDER BY uid DESC LIMIT :limit) x" for part in parts
@@ -151,18 +143,15 @@ def _first(where: str, parts: Iterable[str]) -> str:
 
 def completed_in(span: tuple[int | None, int | None]) -> tuple[str, dict[str, Any]]:
     """The statement and its parameters for the uids of runs that ended in a span of time."""
-    values: dict[str, Any] = {}
-    return " UNION ALL ".join(f"SELECT uid FROM runs WHERE {place}" for place in _completed(span, values)), values
+    places, values = _completed(span)
+    return " UNION ALL ".join(f"SELECT uid FROM runs WHERE {place}" for place in places), values
 
 
-def _completed(span: tuple[int | None, int | None], values: dict[str, Any]) -> list[str]:
-    """A condition for runs that ended in a span of time, through the index by name and end: name by name."""
-    between = " AND ".join(_between("completed", span, values))
-    return [f"{ended_runs('runs', str(function))} AND workflow IN ({ENDED_NAMES}) AND {between}" for function in (0, 1)]
-
-
-def _begins(column: str, number: int) -> str:
-    return f"{column} >= :prefix{number} AND {column} < :prefix_end{number}"
+def _completed(span: tuple[int | None, int | None]) -> tuple[list[str], dict[str, Any]]:
+    """Conditions for runs that ended in a span of time, through the index by name and end: name by name."""
+    where = Where(f"workflow IN ({ENDED_NAMES})")
+    where.between("completed", span)
+    return [" AND ".join([ended_runs("runs", kind), *where.conditions]) for kind in ("0", "1")], where.values
 
 
 def _in_states(states: Sequence[str]) -> list[str]:
@@ -173,23 +162,3 @@ def _in_states(states: Sequence[str]) -> list[str]:
     if set(states) <= {"failed", "cancelled"}:
         made += [IN_FAILED, "state <> 'queued'"]  # the same texts as in the condition of the index `runs_failed`
     return made
-
-
-def among(column: str, choice: Sequence[str], values: dict[str, Any]) -> list[str]:
-    """A condition: a column has one of some values, which are added to the parameters. Empty if all values match."""
-    names = {f"{column}{number}": str(value) for number, value in enumerate(choice)}
-    values |= names
-    return [f"{column} IN ({', '.join(f':{name}' for name in names)})"] if names else []
-
-
-def _between(column: str, span: tuple[int | None, int | None], values: dict[str, Any]) -> list[str]:
-    made: list[str] = []
-    for end, compare, name in zip(span, (">=", "<"), (f"{column}_from", f"{column}_to"), strict=True):
-        if end is not None:
-            made.append(f"{column} {compare} :{name}")
-            values[name] = end
-    return made
-
-
-POSTGRES_FILTERS = Filters(POSTGRES_ATTRIBUTES, POSTGRES_MESSAGE)
-SQLITE_FILTERS = Filters(SQLITE_ATTRIBUTES, SQLITE_MESSAGE)

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from mainspring.store.sql.bulk import insert
-from mainspring.store.sql.dialect import PerDatabase, column_type, distinct, earliest, for_sqlite, typed
+from mainspring.store.sql.dialect import PerDatabase, column_type, distinct, earliest, per_database, typed
 from mainspring.store.sql.messages import arrived
 from mainspring.store.sql.records import NEW_RUN_COLUMNS, RUN_COLUMNS, SCHEDULED_RUN_COLUMNS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 IN_FAILED = "state IN ('queued', 'failed', 'cancelled')"
 """A part of the condition of the index `runs_failed`. SQLite uses an index if a statement has the same text."""
@@ -203,16 +198,9 @@ _OVER = "(position IS NOT NULL OR answered IS NOT NULL)"
 """The same text as the condition of the index `messages_over`, which SQLite requires. Keys of deleted messages are not in it."""
 _ASKER = "r.uid || '-' || CASE r.generation WHEN 0 THEN '' ELSE 'g' || r.generation || '.' END"
 """The prefix of the keys of questions that a run `r` asked in its present generation."""
-
-
-def _continue_as(messages: str) -> tuple[str, ...]:
-    """The statements that start a run over. They delete its steps, received messages and older values of events.
-
-    `messages` is the table, with a hint. The key of a message stays, without a position, so that a second message with that key is never
-    stored. An accepted question without an answer goes to the next generation. An answer is kept for an hour, and for as long as the asking
-    run may read it: until that run ends or starts over itself.
-    """
-    return (
+CONTINUE_AS = tuple(
+    per_database(each, messages=PerDatabase("messages", "messages INDEXED BY messages_over"))
+    for each in (
         """
   UPDATE runs SET owner = NULL, needs_attention = false, blocked = NULL, state = 'queued', due = :now, input = :input::json,
     generation = generation + 1, began_epoch = epoch + 1, recoveries = 0, version = NULL, fingerprint = ''
@@ -220,15 +208,15 @@ def _continue_as(messages: str) -> tuple[str, ...]:
 """,
         "DELETE FROM steps WHERE run = :run",
         f"""
-  UPDATE {messages} SET received = NULL, position = NULL
+  UPDATE {{messages}} SET received = NULL, position = NULL
   WHERE run = :run AND {_OVER} AND kind = 'question' AND answered IS NULL
 """,
         f"""
-  UPDATE {messages} SET body = 'null', position = NULL
+  UPDATE {{messages}} SET body = 'null', position = NULL
   WHERE run = :run AND {_OVER} AND kind = 'message' AND key IS NOT NULL
 """,
         f"""
-  DELETE FROM {messages} WHERE run = :run AND {_OVER} AND (kind = 'message' OR (answered < :long_ago AND NOT EXISTS (
+  DELETE FROM {{messages}} WHERE run = :run AND {_OVER} AND (kind = 'message' OR (answered < :long_ago AND NOT EXISTS (
     SELECT 1 FROM runs r WHERE r.id = messages.sender AND r.completed IS NULL
       AND substr(messages.key, 1, length({_ASKER})) = {_ASKER})))
 """,
@@ -241,15 +229,13 @@ def _continue_as(messages: str) -> tuple[str, ...]:
     SELECT id FROM runs WHERE parent = :run AND state IN {ENDED} FOR NO KEY UPDATE SKIP LOCKED)
 """,
     )
-
-
-CONTINUE_AS = tuple(
-    PerDatabase(postgres, translated)
-    for postgres, translated in zip(
-        _continue_as("messages"), map(for_sqlite, _continue_as("messages INDEXED BY messages_over")), strict=True
-    )
 )
-"""Without the hint SQLite uses the primary key, and reads the keys of all messages that the run has received."""
+"""The statements that start a run over. They delete its steps, received messages and older values of events.
+
+The key of a message stays, without a position, so that a second message with that key is never stored. An accepted question without an
+answer goes to the next generation. An answer is kept for an hour, and for as long as the asking run may read it: until that run ends or
+starts over itself. Without the hint SQLite uses the primary key, and reads the keys of all messages that the run has received.
+"""
 LONG_AGO = 3_600_000_000
 """How long an answer is kept for a run that has started over, in microseconds."""
 FINISH = """
@@ -303,83 +289,74 @@ EXPIRE = f"""
 """
 FIND_OWNED = "SELECT id FROM runs WHERE owner = :worker"
 _CANCELLED = f"r.state = 'cancelling' AND NOT {undoable('r')}"
-
-
-def _retire(most: str) -> str:
-    """Release the runs of a dead worker. `most` is how often a run of the function may lose its worker."""
-    exhausted = f"r.state = 'running' AND r.recoveries >= {most}"
-    return f"""
+_MOST_RECOVERIES = PerDatabase(
+    postgres="coalesce(CAST(CAST(:limits AS json) ->> r.workflow AS bigint), :most)",
+    sqlite="coalesce((SELECT f.value FROM json_each(:limits) f WHERE f.key = r.workflow), :most)",
+)
+"""How often a run may lose its worker. `limits` are those of single functions, as JSON, which each database reads in its own way."""
+_EXHAUSTED = "r.state = 'running' AND r.recoveries >= {most}"
+RETIRE = per_database(
+    f"""
   UPDATE runs AS r SET owner = NULL, needs_attention = false,
     state = CASE state
-      WHEN 'running' THEN CASE WHEN r.recoveries >= {most} THEN 'failed' ELSE 'queued' END
+      WHEN 'running' THEN CASE WHEN r.recoveries >= {{most}} THEN 'failed' ELSE 'queued' END
       WHEN 'waiting' THEN CASE WHEN {stays_waiting("r")} THEN 'waiting' ELSE 'queued' END
       WHEN 'cancelling' THEN CASE WHEN {undoable("r")} THEN 'queued' ELSE 'cancelled' END ELSE state END,
     undo_reason = CASE WHEN state = 'cancelling' AND {undoable("r")} THEN coalesce(reason, '') ELSE undo_reason END,
     due = CASE WHEN state IN ('running', 'cancelling') THEN least(coalesce(due, :now), :now)
                WHEN state = 'waiting' THEN {earliest("due", f"CASE WHEN {stays_waiting('r')} THEN {next_wake('r')} ELSE :now END")}
                ELSE due END,
-    reason = CASE WHEN {exhausted} THEN 'recovery exhausted' ELSE reason END,
-    error = CASE WHEN {exhausted} THEN :exhausted::json ELSE error END,
-    completed = CASE WHEN ({_CANCELLED}) OR ({exhausted}) THEN :now ELSE completed END,
-    end_unreported = ({_CANCELLED}) OR ({exhausted}),
+    reason = CASE WHEN {_EXHAUSTED} THEN 'recovery exhausted' ELSE reason END,
+    error = CASE WHEN {_EXHAUSTED} THEN :exhausted::json ELSE error END,
+    completed = CASE WHEN ({_CANCELLED}) OR ({_EXHAUSTED}) THEN :now ELSE completed END,
+    end_unreported = ({_CANCELLED}) OR ({_EXHAUSTED}),
     recoveries = CASE WHEN state = 'running' THEN recoveries + 1 ELSE recoveries END
   WHERE owner = :worker AND id = ANY(:ids) RETURNING id, state
-"""
-
-
-RETIRE = PerDatabase(
-    _retire("coalesce(CAST(CAST(:limits AS json) ->> r.workflow AS bigint), :most)"),
-    for_sqlite(_retire("coalesce((SELECT f.value FROM json_each(:limits) f WHERE f.key = r.workflow), :most)")),
+""",
+    most=_MOST_RECOVERIES,
 )
-"""`limits` are those of single functions, as JSON, which each database reads in its own way."""
+"""Releases the runs of a dead worker."""
 
 # -- runs that nothing can continue ----------------------------------------------------------------------------------------
 SQLITE_INSTANCE = "coalesce(json_extract(input, '$.self'), json_extract(input, '$.\"*\"[0]'))"
 _INPUT = r"CAST(replace(CAST(input AS text), '\u0000', '\ufffd') AS json)"
 POSTGRES_INSTANCE = f"coalesce({_INPUT} ->> 'self', {_INPUT} -> '*' ->> 0)"
 """The name of the instance that a run of a method needs: its first argument. PostgreSQL has no text with a zero byte."""
-
-
-def by_instance(statement: Callable[[str], str]) -> PerDatabase:
-    """A statement about the instance that a run of a method needs: its first argument, read from JSON in each database's way."""
-    return PerDatabase(statement(POSTGRES_INSTANCE), for_sqlite(statement(SQLITE_INSTANCE)))
-
-
-_SQLITE_SAME_SOURCE = """SELECT 1 FROM workers, json_each(CASE WHEN json_valid(workers.functions) THEN workers.functions END) f
-      WHERE f.key = workflow AND (f.value = fingerprint OR f.value LIKE 'patched-%')"""
-_SQLITE_STRAND = f"""
-  UPDATE runs SET blocked = json_object('versions', json_array(), 'reason',
-    CASE WHEN EXISTS ({_SQLITE_SAME_SOURCE}) THEN 'no live worker has the instance ' || {SQLITE_INSTANCE} || ' that ' || workflow || ' needs'
-      WHEN workflow IN (SELECT value FROM json_each(:names))
-      THEN 'the source of ' || workflow || ' has changed since this run began under version ' || coalesce(version, '?')
-           || '; no live worker has that source'
-      ELSE 'no live worker knows ' || workflow END)
-  WHERE state = 'queued' AND {IN_FAILED} AND blocked IS NULL AND fingerprint <> ''
-    AND NOT EXISTS ({_SQLITE_SAME_SOURCE} AND (
-      NOT EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(workers.instances) THEN workers.instances END) m WHERE m.key = workflow)
-      OR EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(workers.instances) THEN workers.instances END) m, json_each(m.value) i
-                 WHERE m.key = workflow AND i.value IS {SQLITE_INSTANCE})))
-  RETURNING id
-"""
-_POSTGRES_SAME_SOURCE = """SELECT 1 FROM workers w
-        WHERE (w.functions ->> r.workflow = r.fingerprint OR w.functions ->> r.workflow LIKE 'patched-%')"""
-_POSTGRES_STRAND = f"""
+INSTANCE = PerDatabase(POSTGRES_INSTANCE, SQLITE_INSTANCE)
+_SAME_SOURCE = PerDatabase(
+    postgres="""SELECT 1 FROM workers w
+        WHERE (w.functions ->> r.workflow = r.fingerprint OR w.functions ->> r.workflow LIKE 'patched-%')""",
+    sqlite="""SELECT 1 FROM workers w, json_each(CASE WHEN json_valid(w.functions) THEN w.functions END) f
+        WHERE f.key = r.workflow AND (f.value = r.fingerprint OR f.value LIKE 'patched-%')""",
+)
+_HAS_INSTANCE = PerDatabase(
+    postgres=f"""CASE WHEN w.instances -> r.workflow IS NOT NULL
+        THEN jsonb_exists(w.instances -> r.workflow, {POSTGRES_INSTANCE}) ELSE true END""",
+    sqlite=f"""(NOT EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(w.instances) THEN w.instances END) m WHERE m.key = r.workflow)
+        OR EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(w.instances) THEN w.instances END) m, json_each(m.value) i
+                   WHERE m.key = r.workflow AND i.value IS {SQLITE_INSTANCE}))""",
+)
+STRAND = per_database(
+    f"""
   WITH lost AS MATERIALIZED (
     SELECT id FROM runs r
-    WHERE state = 'queued' AND blocked IS NULL AND fingerprint <> ''
-      AND NOT EXISTS ({_POSTGRES_SAME_SOURCE}
-        AND CASE WHEN w.instances -> r.workflow IS NOT NULL
-                 THEN jsonb_exists(w.instances -> r.workflow, {POSTGRES_INSTANCE}) ELSE true END)
+    WHERE state = 'queued' AND {IN_FAILED} AND blocked IS NULL AND fingerprint <> ''
+      AND NOT EXISTS ({{same_source}} AND {{has_instance}})
     ORDER BY id FOR NO KEY UPDATE OF r SKIP LOCKED)
-  UPDATE runs r SET blocked = json_build_object('versions', json_build_array(), 'reason',
-    CASE WHEN EXISTS ({_POSTGRES_SAME_SOURCE}) THEN 'no live worker has the instance ' || {POSTGRES_INSTANCE} || ' that ' || workflow || ' needs'
+  UPDATE runs AS r SET blocked = {{object}}('versions', {{array}}(), 'reason',
+    CASE WHEN EXISTS ({{same_source}}) THEN 'no live worker has the instance ' || {{instance}} || ' that ' || workflow || ' needs'
       WHEN workflow = ANY(:names)
       THEN 'the source of ' || workflow || ' has changed since this run began under version ' || coalesce(version, '?')
            || '; no live worker has that source'
       ELSE 'no live worker knows ' || workflow END)
-  FROM lost WHERE r.id = lost.id RETURNING r.id
-"""
-STRAND = PerDatabase(_POSTGRES_STRAND, _SQLITE_STRAND)
+  WHERE id IN (SELECT id FROM lost) RETURNING id
+""",
+    same_source=_SAME_SOURCE,
+    has_instance=_HAS_INSTANCE,
+    instance=INSTANCE,
+    object=PerDatabase("json_build_object", "json_object"),
+    array=PerDatabase("json_build_array", "json_array"),
+)
 """Marks queued runs that no live worker can continue. Searches the functions of all workers, which are JSON.
 
 PostgreSQL skips runs that another transaction has locked.

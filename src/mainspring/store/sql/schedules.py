@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +19,9 @@ from mainspring.model.schedules import (
 )
 from mainspring.model.states import State
 from mainspring.store.sql.bulk import insert, update
-from mainspring.store.sql.dialect import PerDatabase, for_sqlite
-from mainspring.store.sql.run_filters import among
+from mainspring.store.sql.dialect import PerDatabase, per_database
 from mainspring.store.sql.runs import ENDED
+from mainspring.store.sql.where import Where
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,20 +59,17 @@ def _type(table: str, column: str) -> str:
     return "text" if column in _TEXTS else "bigint"
 
 
-def _by_index(text: str) -> PerDatabase:
-    """A statement about unprocessed ends or waiting ticks.
+_PARTS = {
+    "ended_runs": PerDatabase("runs", "runs INDEXED BY runs_end_unhandled"),
+    "runs_of_schedules": PerDatabase("runs", "runs INDEXED BY runs_of_schedule"),
+    "waiting_ticks": PerDatabase("ticks", "ticks INDEXED BY ticks_waiting"),
+    "end_unprocessed": PerDatabase("end_unprocessed", "end_unprocessed = 1"),
+}
+"""Parts of statements about unprocessed ends and waiting ticks.
 
-    SQLite compares the condition of a partial index as text. The statement names the index: by its statistics SQLite may prefer another
-    one, with the whole history of a schedule or all ended runs.
-    """
-    hinted = text.replace(
-        "FROM runs WHERE end_unprocessed AND schedule",
-        "FROM runs INDEXED BY runs_of_schedule WHERE end_unprocessed AND schedule",
-    )
-    hinted = re.sub(r"FROM runs\s+WHERE completed", "FROM runs INDEXED BY runs_end_unhandled WHERE completed", hinted)
-    hinted = hinted.replace("FROM ticks WHERE outcome IN", "FROM ticks INDEXED BY ticks_waiting WHERE outcome IN")
-    return PerDatabase(text, for_sqlite(hinted.replace("end_unprocessed AND", "end_unprocessed = 1 AND")))
-
+SQLite compares the condition of a partial index as text. The index is named: by its statistics SQLite may prefer another one, with the
+whole history of a schedule or all ended runs.
+"""
 
 # -- reading -------------------------------------------------------------------------------------------------------------
 GET_SCHEDULE = f"SELECT {', '.join(SCHEDULE_COLUMNS)} FROM schedules WHERE id = :id"
@@ -91,10 +87,7 @@ _ENTRIES = PerDatabase(  # the keys of a JSON object, for which each database ha
     postgres="workers, json_object_keys(crontab::json) AS entry WHERE crontab <> '{}' AND entry",
     sqlite="(SELECT e.key AS entry FROM workers, json_each(workers.crontab) e) AS entries WHERE entry",
 )
-LISTED = PerDatabase(
-    f"SELECT DISTINCT entry FROM {_ENTRIES.postgres} = ANY(:ids)",
-    for_sqlite(f"SELECT DISTINCT entry FROM {_ENTRIES.sqlite} = ANY(:ids)"),
-)
+LISTED = per_database("SELECT DISTINCT entry FROM {entries} = ANY(:ids)", entries=_ENTRIES)
 WILL_ACT = "(NOT paused OR resume_at IS NOT NULL) AND stopped IS NULL AND coalesce(remaining, 1) > 0"
 """Whether a schedule acts on its next time without a request."""
 _HAS_ATTRIBUTES = PerDatabase(
@@ -104,105 +97,62 @@ _HAS_ATTRIBUTES = PerDatabase(
       SELECT 1 FROM json_each(CASE WHEN json_valid(schedules.attributes) THEN schedules.attributes END) h
       WHERE h.key = w.key AND h.value IS w.value))""",
 )
+_LISTED_OR_OTHER = f"(app IS NULL OR app <> '{CRONTAB}' OR EXISTS (SELECT 1 FROM {{entries}} = schedules.id))"
 
 
 def schedules_page(wanted: ScheduleFilter) -> tuple[Sql, dict[str, Any]]:
     """The statement and its parameters for a page of schedules."""
-    where: list[PerDatabase | str] = []
-    values: dict[str, Any] = {"limit": wanted.limit}
-    if wanted.id_prefix:
-        begins = (f"id >= :prefix{number} AND id < :prefix_end{number}" for number in range(len(wanted.id_prefix)))
-        where.append(f"({' OR '.join(begins)})")
-        for number, prefix in enumerate(wanted.id_prefix):
-            values |= {f"prefix{number}": prefix, f"prefix_end{number}": prefix + "\U0010ffff"}
-    if wanted.paused is not None:
-        where.append("paused" if wanted.paused else "NOT paused")
-    if wanted.failing is not None:
-        where.append("failures > 0" if wanted.failing else "failures = 0")
-    where += among("workflow", wanted.workflow, values)
-    if wanted.attributes is not None:
-        where.append(_HAS_ATTRIBUTES)
-        values["attributes"] = wanted.attributes
-    if wanted.due_before is not None:
-        where += [f"upcoming < :due_before AND {WILL_ACT}", _LISTED_OR_OTHER]
-        values["due_before"] = wanted.due_before
-    if wanted.app is not None:
-        where.append("app = :app")
-        values["app"] = wanted.app
-    if wanted.after is not None:
-        where.append("id > :after")
-        values["after"] = wanted.after
-    return PerDatabase(
-        _page([_for_postgres(each) for each in where]), _page([_for_sqlite(each) for each in where])
-    ), values
-
-
-_LISTED_OR_OTHER = PerDatabase(
-    *(
-        f"(app IS NULL OR app <> '{CRONTAB}' OR EXISTS (SELECT 1 FROM {entries} = schedules.id))"
-        for entries in (_ENTRIES.postgres, _ENTRIES.sqlite)
-    )
-)
-
-
-def _page(where: Sequence[str]) -> str:
-    condition = f"WHERE {' AND '.join(where)}" if where else ""
-    return f"SELECT {', '.join(SCHEDULE_COLUMNS)} FROM schedules {condition} ORDER BY id LIMIT :limit"
-
-
-def _for_postgres(text: Sql) -> str:
-    return text.postgres if isinstance(text, PerDatabase) else text
-
-
-def _for_sqlite(text: Sql) -> str:
-    return text.sqlite if isinstance(text, PerDatabase) else for_sqlite(text)
+    where = Where(limit=wanted.limit)
+    where.begins("id", wanted.id_prefix)
+    where.holds("paused", wanted.paused)
+    where.holds("(failures > 0)", wanted.failing)
+    where.one_of("workflow", wanted.workflow)
+    where.add("{has_attributes}", attributes=wanted.attributes)
+    where.add(f"upcoming < :due_before AND {WILL_ACT} AND {_LISTED_OR_OTHER}", due_before=wanted.due_before)
+    where.add("app = :app", app=wanted.app)
+    where.add("id > :after", after=wanted.after)
+    statement = f"SELECT {', '.join(SCHEDULE_COLUMNS)} FROM schedules {where} ORDER BY id LIMIT :limit"
+    return per_database(statement, entries=_ENTRIES, has_attributes=_HAS_ATTRIBUTES), where.values
 
 
 def ticks_page(wanted: TickFilter) -> tuple[Sql, dict[str, Any]]:
     """The statement and its parameters for a page of ticks."""
-    where = ["schedule = :schedule"]
-    values: dict[str, Any] = {"schedule": wanted.schedule, "limit": wanted.limit}
-    if wanted.since is not None:
-        where.append("coalesce(until, nominal) >= :since")
-        values["since"] = wanted.since
-    if wanted.until is not None:
-        where.append("nominal <= :until")
-        values["until"] = wanted.until
-    if wanted.outcomes:
-        where.append("outcome = ANY(:outcomes)")
-        values["outcomes"] = [str(outcome) for outcome in wanted.outcomes]
-    if wanted.request is not None:
-        where.append("request = :request")
-        values["request"] = wanted.request
+    where = Where("schedule = :schedule", schedule=wanted.schedule, limit=wanted.limit)
+    where.add("coalesce(until, nominal) >= :since", since=wanted.since)
+    where.add("nominal <= :until", until=wanted.until)
+    where.one_of("outcome", wanted.outcomes)
+    where.add("request = :request", request=wanted.request)
     if wanted.runs_only:
-        where.append("run IS NOT NULL")
-    if wanted.before is not None:
-        where.append("(nominal < :before OR (nominal = :before AND request < :before_request))")
-        values["before"], values["before_request"] = wanted.before
+        where.add("run IS NOT NULL")
+    before, request = wanted.before or (None, None)
+    older = "(nominal < :before OR (nominal = :before AND request < :before_request))"
+    where.add(older, before=before, before_request=request)
     order = "ORDER BY nominal DESC, request DESC"
-    return f"SELECT {', '.join(TICK_COLUMNS)} FROM ticks WHERE {' AND '.join(where)} {order} LIMIT :limit", values
+    return f"SELECT {', '.join(TICK_COLUMNS)} FROM ticks {where} {order} LIMIT :limit", where.values
 
 
 # -- data for plans ------------------------------------------------------------------------------------------------------
-_DUE = f"""
+DUE = per_database(
+    f"""
   SELECT n.due, n.later, n.ended, f.id, f.workflow FROM (
     SELECT (SELECT min(due) FROM schedules WHERE due >= :due_floor) AS due,
       (SELECT min(due) FROM schedules WHERE due > :now) AS later,
-      (SELECT min(completed) FROM runs
-       WHERE completed IS NOT NULL AND end_unprocessed AND state IN {ENDED} AND completed >= :ended_floor) AS ended) n
+      (SELECT min(completed) FROM {{ended_runs}}
+       WHERE completed IS NOT NULL AND {{end_unprocessed}} AND state IN {ENDED} AND completed >= :ended_floor) AS ended) n
   LEFT JOIN (
     SELECT found.id, min(found.workflow) AS workflow, min(found.at) AS at FROM (
       SELECT * FROM (
         SELECT id, workflow, due AS at FROM schedules WHERE due >= :due_floor AND due <= :now AND id <> ALL(:passed)
         ORDER BY due LIMIT :limit) a
       UNION ALL SELECT * FROM (
-        SELECT schedule, workflow, completed FROM runs
-        WHERE completed IS NOT NULL AND end_unprocessed AND state IN {ENDED} AND completed >= :ended_floor AND schedule <> ALL(:passed)
+        SELECT schedule, workflow, completed FROM {{ended_runs}}
+        WHERE completed IS NOT NULL AND {{end_unprocessed}} AND state IN {ENDED} AND completed >= :ended_floor AND schedule <> ALL(:passed)
         ORDER BY completed LIMIT :limit) b) found
     GROUP BY found.id ORDER BY min(found.at), found.id LIMIT :limit) f ON true
   ORDER BY f.at, f.id
-"""
-DUE = _by_index(_DUE)
+""",
+    **_PARTS,
+)
 """The schedules to plan, first due first: due ones, and those with unprocessed ends of runs.
 
 Each row also has the next due time of all schedules, the next one after now, and the first unprocessed end. If there is no schedule to
@@ -211,32 +161,39 @@ plan, one row without a schedule is returned.
 LOOK = f"SELECT {', '.join(SCHEDULE_COLUMNS)} FROM schedules WHERE id = ANY(:ids) ORDER BY id"
 LOCK = f"{LOOK} FOR NO KEY UPDATE"
 LOCK_FREE = f"{LOCK} SKIP LOCKED"
-PRESENT = _by_index("""
+PRESENT = per_database(
+    """
   SELECT s.id,
-    EXISTS (SELECT 1 FROM runs WHERE end_unprocessed AND schedule = s.id),
-    EXISTS (SELECT 1 FROM ticks WHERE outcome IN ('pending', 'buffered') AND schedule = s.id),
+    EXISTS (SELECT 1 FROM {runs_of_schedules} WHERE {end_unprocessed} AND schedule = s.id),
+    EXISTS (SELECT 1 FROM {waiting_ticks} WHERE outcome IN ('pending', 'buffered') AND schedule = s.id),
     EXISTS (SELECT 1 FROM backfills b WHERE b.completed IS NULL AND b.schedule = s.id),
     EXISTS (SELECT 1 FROM backfills b WHERE b.schedule = s.id AND b.until > s.cursor),
     EXISTS (SELECT 1 FROM hooks)
   FROM schedules s WHERE s.id = ANY(:ids)
-""")
+""",
+    **_PARTS,
+)
 """Whether schedules have rows that most of them do not have: one statement instead of five.
 
 The fourth column: whether a backfill may have ticks at times after the schedule's cursor.
 """
 _REQUEST = PerDatabase("tick ->> 'request'", "CASE WHEN json_valid(tick) THEN json_extract(tick, '$.request') END")
-_RUNS = f"""
+UNPROCESSED_ENDS = per_database(
+    f"""
   SELECT id, uid, state, reason, completed, CASE WHEN state IN {ENDED} THEN output END,
     CASE WHEN state IN {ENDED} THEN error END, coalesce({{request}}, ''), schedule
-  FROM runs WHERE end_unprocessed AND schedule = ANY(:ids) ORDER BY uid
-"""
-UNPROCESSED_ENDS = PerDatabase(
-    _by_index(_RUNS.format(request=_REQUEST.postgres)).postgres, _by_index(_RUNS.format(request=_REQUEST.sqlite)).sqlite
+  FROM {{runs_of_schedules}} WHERE {{end_unprocessed}} AND schedule = ANY(:ids) ORDER BY uid
+""",
+    request=_REQUEST,
+    **_PARTS,
 )
-WAITING_TICKS = _by_index(f"""
-  SELECT {", ".join(TICK_COLUMNS)} FROM ticks WHERE outcome IN ('pending', 'buffered') AND schedule = ANY(:ids)
+WAITING_TICKS = per_database(
+    f"""
+  SELECT {", ".join(TICK_COLUMNS)} FROM {{waiting_ticks}} WHERE outcome IN ('pending', 'buffered') AND schedule = ANY(:ids)
   ORDER BY due, nominal, request
-""")
+""",
+    **_PARTS,
+)
 OPEN_BACKFILLS = f"""
   SELECT {", ".join(BACKFILL_COLUMNS)} FROM backfills WHERE completed IS NULL AND schedule = ANY(:ids) ORDER BY created, id
 """
@@ -277,11 +234,14 @@ RELEASE_PROMISED = (
     "UPDATE runs SET state = 'queued', due = :due, tick = :tick::json WHERE id = :id AND state = 'scheduled'"
 )
 MARK_PROCESSED = "UPDATE runs SET end_unprocessed = false WHERE id = ANY(:ids)"
-MARK_STRAYS_PROCESSED = _by_index("""
+MARK_STRAYS_PROCESSED = per_database(
+    """
   UPDATE runs SET end_unprocessed = false WHERE id IN (
-    SELECT id FROM runs WHERE end_unprocessed AND schedule = ANY(:ids)
+    SELECT id FROM {runs_of_schedules} WHERE {end_unprocessed} AND schedule = ANY(:ids)
       AND NOT EXISTS (SELECT 1 FROM schedules s WHERE s.id = runs.schedule))
-""")
+""",
+    **_PARTS,
+)
 """The end of a run whose schedule was deleted is never processed."""
 DELETE = (
     "DELETE FROM schedules WHERE id = ANY(:ids)",

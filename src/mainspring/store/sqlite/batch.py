@@ -16,7 +16,7 @@ from mainspring.store.sql.messages import RETURN_MESSAGE
 from mainspring.store.sql.records import NEW_RUN_COLUMNS, RECORDED_COLUMNS, run_values, step_values, to_ending
 from mainspring.store.sql.runs import ENDED, ENDINGS, STARTED_RUNS, next_wake, suspend
 from mainspring.store.sql.steps import DISCARD_OUTCOME, ON_STEP
-from mainspring.store.sqlite.bulk import Bulk
+from mainspring.store.sqlite.bulk import Blocks
 from mainspring.store.sqlite.dialect import DIALECT
 from mainspring.store.sqlite.executor import SqliteExecutor
 from mainspring.store.transaction import Transaction, run_script
@@ -57,13 +57,13 @@ BAD_DATA = (
 """Exceptions of SQLite for values that it refuses."""
 
 # -- statements ----------------------------------------------------------------------------------------------------------
-INSERT_RUNS = Bulk(
+INSERT_RUNS = Blocks(
     f"INSERT INTO runs ({', '.join(NEW_RUN_COLUMNS)}) VALUES {{rows}} ON CONFLICT DO NOTHING",
     len(NEW_RUN_COLUMNS),
 )
 _OWNER = len(RECORDED_COLUMNS) + 1
 _EPOCH = RECORDED_COLUMNS.index("epoch") + 1
-UPSERT_STEPS = Bulk(
+UPSERT_STEPS = Blocks(
     f"""
   INSERT INTO steps ({", ".join(RECORDED_COLUMNS)})
   SELECT {", ".join(f"v.column{number + 1}" for number in range(len(RECORDED_COLUMNS)))} FROM (VALUES {{rows}}) v
@@ -73,7 +73,7 @@ UPSERT_STEPS = Bulk(
 """,
     _OWNER,
 )
-_SET_WAITING = Bulk(
+_SET_WAITING = Blocks(
     f"""
   UPDATE runs SET state = v.column1,
     due = CASE WHEN v.column1 = 'waiting' THEN {earliest("v.column2", next_wake("runs"))} ELSE v.column2 END
@@ -83,7 +83,7 @@ _SET_WAITING = Bulk(
     5,
 )
 _SUSPENDED, _MAY_SUSPEND = suspend("runs", "v.column1", "v.column2", "v.column6")
-_SUSPEND = Bulk(
+_SUSPEND = Blocks(
     f"""
   UPDATE runs SET {_SUSPENDED}
   FROM (VALUES {{rows}}) v
@@ -97,7 +97,7 @@ _DISCARD = prefixed(
   WHERE run = ? AND position = ? AND EXISTS (SELECT 1 FROM runs WHERE id = ? AND owner = ? AND epoch = ?)
 """
 )
-_FINISH = Bulk(
+_FINISH = Blocks(
     """
   UPDATE runs SET state = v.column4, reason = coalesce(v.column5, reason), output = v.column6, error = v.column7,
     completed = v.column8, owner = NULL, needs_attention = 0, blocked = NULL, end_unprocessed = end_unprocessed AND NOT v.column9

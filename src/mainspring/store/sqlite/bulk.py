@@ -21,7 +21,7 @@ _SOURCE = re.compile(r"\s*FROM \(VALUES \{rows\}\) v\b")
 _VALUE = re.compile(r"\bv\.column(\d+)")
 
 
-class Bulk:
+class Blocks:
     """A statement with `{rows}` in place of its rows. `v.column1` … are their values, if it reads from them."""
 
     def __init__(self, text: str, width: int) -> None:

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
     from mainspring.model.queues import Queue
     from mainspring.model.runs import Run, Step
+    from mainspring.queues.admission import Recent
+    from mainspring.queues.fairness import Allotment, Demands
     from mainspring.store.protocol import ClaimRequest
-    from mainspring.store.queues import Allotment, Demands, Recent
 
 _PROMOTE = """
   UPDATE runs SET state = 'queued'

@@ -175,7 +175,7 @@ class Database:
     def write(self) -> Generator[sqlite3.Connection]:
         """A write transaction: committed at the end of the block, rolled back by an exception."""
         with translated(self.path), self._turn:
-            connection = self._open_writer()
+            connection = self.writer()
             self.patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
             try:
                 yield connection
@@ -201,7 +201,7 @@ class Database:
     def write_alone(self) -> Generator[sqlite3.Connection]:
         """A connection for one statement that writes, `patiently`, in a transaction of its own, which saves two statements."""
         with translated(self.path), self._turn:
-            yield self._open_writer()
+            yield self.writer()
 
     @property
     def prompt(self) -> bool:
@@ -234,13 +234,9 @@ class Database:
         self._borrowed_by = None
         self.end_turn()
 
-    def writer(self) -> sqlite3.Connection:
-        """The connection that writes. Use it only within a turn."""
-        return self._open_writer()
-
     def another(self) -> BorrowedConnection:
         """Another connection that can write, to be borrowed within a turn. Closed with the others."""
-        self._open_writer()
+        self.writer()
         return self._connect(BorrowedConnection)
 
     def discard(self, connection: sqlite3.Connection) -> None:
@@ -284,7 +280,7 @@ class Database:
             try:
                 connection = self._readers.get_nowait()
             except Empty:
-                self._open_writer()
+                self.writer()
                 connection = self._connect()
                 connection.execute("PRAGMA query_only = 1")
             self._reading.add(connection)
@@ -301,14 +297,15 @@ class Database:
     def foreign_commits(self) -> int:
         """A number that changes when another connection than this object's has written to the file."""
         with translated(self.path), self._lock:
-            version: int = self._open_writer().execute("PRAGMA data_version").fetchone()[0]
+            version: int = self.writer().execute("PRAGMA data_version").fetchone()[0]
             return version
 
     def changes(self) -> int:
         """The number of rows that the writer has changed so far."""
-        return self._open_writer().total_changes
+        return self.writer().total_changes
 
-    def _open_writer(self) -> sqlite3.Connection:
+    def writer(self) -> sqlite3.Connection:
+        """The connection that writes. Use it only within a turn."""
         if self._writer is None:
             raise StoreUnavailable(f"the database {self.path} is closed")
         return self._writer

@@ -18,12 +18,11 @@ from mainspring.model.states import State
 from mainspring.store.external import sqlalchemy
 from mainspring.store.external.join import EngineSession, Joined, JoinedSession
 from mainspring.store.external.placeholders import for_sqlite
-from mainspring.store.external.sessions import named
+from mainspring.store.external.sessions import Transactions
 from mainspring.store.external.sqlalchemy import Wrapped
-from mainspring.store.external.tx import NOT_OPEN, OVER, Tx, Wants
+from mainspring.store.external.tx import NOT_OPEN, OVER, Tx, Wants, no_such
 from mainspring.store.sql.dialect import prefixed
 from mainspring.store.sql.records import RECORDED_COLUMNS, step_values
-from mainspring.store.sql.run_filters import SQLITE_FILTERS
 from mainspring.store.sqlite.borrowed import BorrowedConnection, close_all, rolled_back
 from mainspring.store.sqlite.database import translated
 from mainspring.store.sqlite.dialect import DIALECT
@@ -37,8 +36,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from mainspring.store.changes import Signal
-    from mainspring.store.external.engines import UsersEngine
-    from mainspring.store.external.sessions import Session, Within
+    from mainspring.store.external.sessions import Session
     from mainspring.store.external.tx import Cursor
     from mainspring.store.sealing.payloads import Payloads
     from mainspring.store.sql.dialect import Sql
@@ -78,7 +76,7 @@ class SqliteSession:
     def joined(self) -> Joined:
         """The transaction for the library's verbs, created on first use: most transactions call none."""
         if self._joined is None:
-            self._joined = Joined(DIALECT, SQLITE_FILTERS, executor=_OpenExecutor(self), payloads=self._payloads)
+            self._joined = Joined(DIALECT, executor=_OpenExecutor(self), payloads=self._payloads)
         return self._joined
 
     @property
@@ -94,10 +92,7 @@ class SqliteSession:
             return self._db
         if self._wrapped is not None and wants.of_sqlalchemy:
             return self._wrapped.give(wants)
-        raise InTransaction(
-            f"a transaction that wants a {wants.value} is called inside one that has none; "
-            f"annotate the first parameter of the outer one with {wants.value} too"
-        )
+        raise no_such(wants)
 
     @property
     def connection(self) -> sqlite3.Connection:
@@ -173,17 +168,14 @@ class AwaitedSession:
         self._raw = raw
         self._db = connection
         self._wrapped = wrapped
-        self.joined = Joined(DIALECT, SQLITE_FILTERS, async_executor=UsersAsyncExecutor(raw), payloads=payloads)
+        self.joined = Joined(DIALECT, async_executor=UsersAsyncExecutor(raw), payloads=payloads)
 
     def give(self, wants: Wants) -> Any:
         if wants is Wants.AIOSQLITE:
             return self._raw
         if self._wrapped is not None:
             return self._wrapped.give(wants)
-        raise InTransaction(
-            f"a transaction that wants a {wants.value} is called inside one that has none; "
-            f"annotate the first parameter of the outer one with {wants.value} too"
-        )
+        raise no_such(wants)
 
     def flush(self) -> None:
         raise AssertionError("awaited")
@@ -205,21 +197,14 @@ class AwaitedSession:
         await self._raw.close()
 
 
-class SqliteTransactions:
+class SqliteTransactions(Transactions):
     """See `mainspring.store.external.sessions.Transactions`."""
-
-    engine: UsersEngine | None = None
-    payloads: Payloads | None = None
 
     def __init__(self, database: Database, notify: Callable[[Signal], None]) -> None:
         self._db = database
         self._notify = notify
         self._borrowed: list[BorrowedConnection] = []
-        self._store_id: str | None = None
         self._awaiting: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
-
-    def use(self, *, engine: UsersEngine | None = None, payloads: Payloads | None = None) -> None:
-        self.engine, self.payloads = engine or self.engine, payloads or self.payloads
 
     def transact(self, work: Callable[[Session], T], wants: Wants = Wants.TX, isolation: str | None = None) -> T:
         del isolation  # one writer at a time: always serializable
@@ -253,11 +238,7 @@ class SqliteTransactions:
             self._notify(news)
         return answer
 
-    def transact_within(self, within: Within, work: Callable[[Session], T]) -> T:
-        return self._transact_on(within(), work, on_engine=False)
-
     def _transact_on(self, opened: AbstractContextManager[Any], work: Callable[[Session], T], *, on_engine: bool) -> T:
-        """Call `work` in a transaction that is opened on a user's connection."""
         self._db.lend_turn()
         try:
             with opened as connection:
@@ -357,17 +338,11 @@ class SqliteTransactions:
         if not taking.cancelled() and taking.exception() is None:
             self._db.end_turn()
 
-    def store_id(self) -> str:
-        if self._store_id is None:
-            self._store_id = self.transact(named)
-        return self._store_id
-
     def join(self, connection: Any) -> Joined:
         raw, executor, async_executor = sqlalchemy.unwrap(connection, DIALECT, native=_native)
         if raw is None:
             return Joined(
                 DIALECT,
-                SQLITE_FILTERS,
                 executor=executor,
                 async_executor=async_executor,
                 check=self._check_file,
@@ -380,7 +355,7 @@ class SqliteTransactions:
         run_script(self._check_file(), UsersExecutor(raw))
         joined = _JoinedExecutor(raw)
         joined.begin()
-        return Joined(DIALECT, SQLITE_FILTERS, executor=joined, payloads=self.payloads)
+        return Joined(DIALECT, executor=joined, payloads=self.payloads)
 
     def _check_file(self) -> Script[None]:
         files = {name: file for _, name, file in (yield "PRAGMA database_list", {})}

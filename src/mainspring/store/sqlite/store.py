@@ -13,7 +13,6 @@ from mainspring.model.states import State
 from mainspring.store import migrations
 from mainspring.store.changes import EVERYTHING, Notice, Signal
 from mainspring.store.sql.dialect import prefixed
-from mainspring.store.sql.run_filters import SQLITE_FILTERS
 from mainspring.store.sql_store import SqlStore
 from mainspring.store.sqlite import schema, turns
 from mainspring.store.sqlite.batch import BAD_DATA, Batch, record_alone
@@ -21,7 +20,6 @@ from mainspring.store.sqlite.claims import Claiming
 from mainspring.store.sqlite.database import Database
 from mainspring.store.sqlite.executor import SqliteTransactor
 from mainspring.store.sqlite.sessions import SqliteTransactions
-from mainspring.store.verbs.tick_lists import SQLITE_SPANS
 from mainspring.store.writes import Recorded, is_checkpoint
 
 if TYPE_CHECKING:
@@ -60,7 +58,7 @@ class SqliteStore(SqlStore):
         self._db = Database(path, synchronous=synchronous, lease=lease)
         self.at_once = self._db.at_once if self._db.prompt else None
         transactor = SqliteTransactor(self._db, self._publish)
-        super().__init__(transactor, SQLITE_FILTERS, SQLITE_SPANS)
+        super().__init__(transactor)
         self.transactions = SqliteTransactions(self._db, self._signal)
         self._closing = threading.Event()
         self._watcher: threading.Thread | None = None

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mainspring.store.verbs.finish import finish
-from mainspring.store.verbs.record import discard_outcome, record
-from mainspring.store.verbs.send import send
+from mainspring.store.verbs.messages import send
+from mainspring.store.verbs.record import discard_outcome, finish, record
 from mainspring.store.verbs.start import start
 from mainspring.store.verbs.suspend import compensate, continue_as, release, retry_later, suspend
 from mainspring.store.writes import (

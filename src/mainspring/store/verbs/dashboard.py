@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from mainspring.model.clock import SECOND
 from mainspring.model.states import LIVE, State
-from mainspring.store.sql.dialect import distinct
+from mainspring.store.sql.dialect import distinct, per_database
 from mainspring.store.sql.queues import READY, RESUMES, WAITS
 from mainspring.store.sql.schedules import WILL_ACT
-from mainspring.store.verbs.run_lists import RunLists
-from mainspring.store.verbs.tick_lists import TickLists
-from mainspring.store.verbs.unnotified import UNREPORTED_MINUTES, UNREPORTED_TOTALS
+from mainspring.store.verbs.lists import RunLists, TickLists
+from mainspring.store.verbs.unreported_ends import UNREPORTED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from mainspring.store.sql.run_filters import Filters
-    from mainspring.store.transaction import Read
+    from mainspring.store.sql.dialect import Sql
+    from mainspring.store.transaction import Transactor
 
 MOST = 10_000
 """The largest count. Beyond it, a count says that there are more."""
@@ -31,6 +31,28 @@ LATE = 10_000_000
 MINUTE = 60_000_000
 WAITS_SEEN = 10_000
 """The most open waits that a query for runs that wait for a message reads."""
+
+CLASSES = (
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    30.0,
+    60.0,
+    300.0,
+    1_800.0,
+    3_600.0,
+    21_600.0,
+    86_400.0,
+)
+"""The classes of durations, each by its upper bound in seconds. Longer durations are in one more class."""
 
 _OWNED = """
   SELECT state, count(*) FROM (SELECT state FROM runs WHERE owner IS NOT NULL LIMIT :most) x GROUP BY state
@@ -94,6 +116,22 @@ _ACTIVITY = """
   WHERE minute >= :since GROUP BY 1, 2, 3 ORDER BY 2
 """
 _TOTALS = "SELECT workflow, measure, state, bucket, count, micros FROM activity_totals"
+_TOOK = "completed - coalesce(started, completed)"
+_CLASS = " ".join(f"WHEN {_TOOK} <= {round(longest * SECOND)} THEN {number}" for number, longest in enumerate(CLASSES))
+_UNREPORTED_MINUTES = per_database(
+    f"""
+  SELECT 'duration', completed / :width * :width, state, count(*), CAST(sum({_TOOK}) AS bigint)
+  FROM {{unreported}} AND completed >= :since GROUP BY 2, 3
+""",
+    unreported=UNREPORTED,
+)
+_UNREPORTED_TOTALS = per_database(
+    f"""
+  SELECT workflow, 'duration', state, CASE {_CLASS} ELSE {len(CLASSES)} END, count(*), CAST(sum({_TOOK}) AS bigint)
+  FROM {{unreported}} GROUP BY 1, 3, 4
+""",
+    unreported=UNREPORTED,
+)
 _ADD_TO_MINUTE = """
   INSERT INTO activity (minute, measure, state, count, micros) VALUES (:minute, :measure, :state, :count, :micros)
   ON CONFLICT (minute, measure, state)
@@ -190,13 +228,11 @@ class ScheduleTotals(Struct, frozen=True):
 class Dashboard:
     """The queries of the dashboard and the metrics, and the two tables that are kept for them."""
 
-    def __init__(
-        self, read: Read, do: Callable[..., None], spans: str, filters: Filters, each: str | None = None
-    ) -> None:
-        self.glances = RunLists(read, filters)
-        self.ticks = TickLists(read, spans, each)
-        self._rows = read
-        self._do = do
+    def __init__(self, transactor: Transactor) -> None:
+        self.glances = RunLists(transactor.read)
+        self.ticks = TickLists(transactor.read)
+        self._rows = transactor.read
+        self._do = transactor.execute_many
 
     # -- unfinished runs and schedules ---------------------------------------------------------------------------------
     def live(self) -> dict[str, int]:
@@ -259,8 +295,8 @@ class Dashboard:
         totals: dict[tuple[Any, ...], tuple[int, int]] = {}
         for minute, amounts in minutes.items():
             for one in amounts:
-                _add(by_minute, (minute, one.measure, one.state), one)
-                _add(totals, (one.workflow, one.measure, one.state, one.bucket), one)
+                _add(by_minute, (minute, one.measure, one.state), one.count, one.micros)
+                _add(totals, (one.workflow, one.measure, one.state, one.bucket), one.count, one.micros)
         self._do(
             (_ADD_TO_MINUTE, _rows(("minute", "measure", "state"), by_minute)),
             (_ADD_TO_TOTAL, _rows(("workflow", "measure", "state", "bucket"), totals)),
@@ -272,20 +308,20 @@ class Dashboard:
 
     def minutes(self, since: int, width: int = MINUTE) -> list[Minute]:
         """The runs that ended since a time, by spans of so many microseconds."""
-        found: dict[tuple[str, int, str], tuple[int, int]] = {}
-        for statement in (_ACTIVITY, UNREPORTED_MINUTES):
-            for measure, minute, state, count, micros in self._rows(statement, since=since, width=width):
-                there = found.get((measure, minute, state), (0, 0))
-                found[measure, minute, state] = there[0] + count, there[1] + micros
-        return [Minute(*key, *amounts) for key, amounts in sorted(found.items(), key=lambda each: each[0][1])]
+        found = self._summed((_ACTIVITY, _UNREPORTED_MINUTES), since=since, width=width)
+        return [Minute(*row) for row in sorted(found, key=lambda row: row[1])]
 
     def totals(self) -> list[Amount]:
-        found: dict[tuple[str, str, str, int], tuple[int, int]] = {}
-        for statement in (_TOTALS, UNREPORTED_TOTALS):
-            for workflow, measure, state, bucket, count, micros in self._rows(statement):
-                there = found.get((workflow, measure, state, bucket), (0, 0))
-                found[workflow, measure, state, bucket] = there[0] + count, there[1] + micros
-        return [Amount(*key, *amounts) for key, amounts in found.items()]
+        found = self._summed((_TOTALS, _UNREPORTED_TOTALS))
+        return [Amount(*row) for row in found]
+
+    def _summed(self, statements: Sequence[Sql], **values: Any) -> list[tuple[Any, ...]]:
+        """The rows of statements, with the sums of their last two columns for all rows that are otherwise alike."""
+        found: dict[tuple[Any, ...], tuple[int, int]] = {}
+        for statement in statements:
+            for *key, count, micros in self._rows(statement, **values):
+                _add(found, tuple(key), count, micros)
+        return [(*key, *amounts) for key, amounts in found.items()]
 
     # -- actions of operators ------------------------------------------------------------------------------------------
     def note(self, entry: Entry) -> None:
@@ -340,9 +376,9 @@ class Dashboard:
         return found
 
 
-def _add(sums: dict[tuple[Any, ...], tuple[int, int]], key: tuple[Any, ...], one: Amount) -> None:
-    count, micros = sums.get(key, (0, 0))
-    sums[key] = count + one.count, micros + one.micros
+def _add(sums: dict[tuple[Any, ...], tuple[int, int]], key: tuple[Any, ...], count: int, micros: int) -> None:
+    before = sums.get(key, (0, 0))
+    sums[key] = before[0] + count, before[1] + micros
 
 
 def _rows(columns: tuple[str, ...], sums: dict[tuple[Any, ...], tuple[int, int]]) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from mainspring.model.states import State
 from mainspring.store.sql.dialect import TABLES
 from mainspring.store.sql.queues import QUEUED_RUNS
 from mainspring.store.sql.retention import ENDED_NAMES, LATEST_STEPS, TABLES_OF_RUN
-from mainspring.store.sql.run_filters import LIVE_RUNS
+from mainspring.store.sql.run_filters import LIVE_RUNS, aggregate
 from mainspring.store.verbs import revive
 from mainspring.store.verbs.export import LOG_COLUMNS, dump, load
 from mainspring.store.verbs.fork import fork
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from mainspring.model.runs import Run, RunFilter
-    from mainspring.store.sql.run_filters import Filters
     from mainspring.store.transaction import Script, Transaction, Transactor
     from mainspring.store.verbs.fork import Fork
 
@@ -98,10 +97,9 @@ class StepTime(Struct, frozen=True):
 class Management:
     """The operator verbs, in transactions of a `Transactor`."""
 
-    def __init__(self, transactor: Transactor, filters: Filters) -> None:
+    def __init__(self, transactor: Transactor) -> None:
         self._transactor = transactor
         self._read = transactor.read
-        self._filters = filters
 
     def _change(self, work: Callable[[Transaction], Script[T]], now: int) -> T:
         with revive.key_conflicts():
@@ -139,7 +137,7 @@ class Management:
         Each row: the keys, the number of runs, the longest wait before the first claim, the average and the longest time from there to the
         end. Times are in microseconds.
         """
-        statement, values = self._filters.aggregate(wanted, by, bucket)
+        statement, values = aggregate(wanted, by, bucket)
         return self._read(statement, **values)
 
     def oldest_ready(self) -> int | None:

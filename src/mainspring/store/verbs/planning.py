@@ -140,15 +140,15 @@ def apply_plans(tx: Transaction, plans: Sequence[Plan]) -> Script[None]:
             yield from tx.execute(sql.RELEASE_PROMISED, id=each.run.id, due=each.run.due, tick=each.tick)
     if alerts := [Start(run) for plan in plans for run in plan.alerts]:
         yield from start(tx, alerts)
-    yield from _write(tx, sql.WRITE_TICKS, (sql.tick_values(tick) for plan in plans for tick in plan.ticks))
+    yield from write_rows(tx, sql.WRITE_TICKS, (sql.tick_values(tick) for plan in plans for tick in plan.ticks))
     backfills = [backfill for plan in plans for backfill in plan.backfills]
-    yield from _write(tx, sql.WRITE_BACKFILLS, (sql.values_of(each, sql.BACKFILL_COLUMNS) for each in backfills))
+    yield from write_rows(tx, sql.WRITE_BACKFILLS, (sql.values_of(each, sql.BACKFILL_COLUMNS) for each in backfills))
     for statement, columns, changed in (
         (sql.MOVE, PLANNED_FIELDS, [plan.schedule for plan in plans if plan.moved]),
         (sql.LEARN, sql.LEARNED, [plan.schedule for plan in plans if plan.learned]),
         (sql.REDEFINE, sql.REDEFINED, [plan.schedule for plan in plans if plan.redefined]),
     ):
-        yield from _write(tx, statement, (sql.values_of(schedule, ("id", *columns)) for schedule in changed))
+        yield from write_rows(tx, statement, (sql.values_of(schedule, ("id", *columns)) for schedule in changed))
     if processed := [run for plan in plans for run in plan.processed]:
         yield from tx.execute(sql.MARK_PROCESSED, ids=processed)
     if deleted := [plan.schedule.id for plan in plans if plan.deleted]:
@@ -157,7 +157,8 @@ def apply_plans(tx: Transaction, plans: Sequence[Plan]) -> Script[None]:
     tx.changes.ready = tx.changes.ready or any(_has_runs_to_claim(plan) for plan in plans)
 
 
-def _write(tx: Transaction, statement: Bulk, tuples: Iterable[tuple[Any, ...]]) -> Script[None]:
+def write_rows(tx: Transaction, statement: Bulk, tuples: Iterable[tuple[Any, ...]]) -> Script[None]:
+    """Write rows with one statement, if there are any."""
     rows = statement.rows(tuples)
     if rows.tuples:
         yield from tx.execute(statement, rows=rows)

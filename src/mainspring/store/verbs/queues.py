@@ -1,4 +1,4 @@
-"""The verbs about queues, as `mainspring.store.queues.QueueStore` specifies them."""
+"""The verbs about queues."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from mainspring.store.sql import queues as sql
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mainspring.model.queues import Limits, Queue
-    from mainspring.store.queues import QueueCounts
+    from mainspring.model.queues import Limits, Queue, QueueCounts
     from mainspring.store.transaction import Script, Transaction, Transactor
 
 
@@ -22,7 +21,11 @@ class Queues:
         self._read = transactor.read
 
     def declare(self, queues: Sequence[Queue], now: int) -> list[str]:
-        """Locks nothing if the queues are as declared."""
+        """Create the queues that the code of a version declares, and change those that it declares differently than before.
+
+        Changes at run time stay while the declaration is the same as before. Declarations of a version that was first seen later stay as
+        well. Returns the names that were created or changed. Locks nothing if the queues are as declared.
+        """
         there = {each.name: each.declared for each in self.all()}
         changed = [each for each in queues if each.name not in there or there[each.name] != each.declared]
         if not changed:
@@ -39,6 +42,8 @@ class Queues:
         return self._transactor.change(work, now)
 
     def set(self, queue: Queue) -> bool:
+        """Create a queue, or change its limits and retries. Return True if it is new. A paused queue stays paused."""
+
         def work(tx: Transaction) -> Script[bool]:
             yield from _lock(tx, queue.name)
             there = yield from tx.execute(sql.HAS_QUEUE, name=queue.name)
@@ -48,6 +53,8 @@ class Queues:
         return self._transactor.change(work)
 
     def set_partition(self, queue: str, partition: str, limits: Limits | None) -> bool:
+        """Give a partition limits of its own; None: those of the queue. Return False if there is no such queue."""
+
         def work(tx: Transaction) -> Script[bool]:
             yield from _lock(tx, queue)
             there = yield from tx.execute(sql.HAS_QUEUE, name=queue)
@@ -60,6 +67,8 @@ class Queues:
         return self._transactor.change(work)
 
     def pause(self, queue: str, *, paused: bool) -> bool:
+        """Pause a queue, so that no run of it starts, or continue it. Return False if there is no such queue."""
+
         def work(tx: Transaction) -> Script[bool]:
             yield from _lock(tx, queue)
             return bool((yield from tx.execute(sql.PAUSE_QUEUE, name=queue, paused=paused)))
@@ -67,6 +76,8 @@ class Queues:
         return self._transactor.change(work)
 
     def delete(self, queue: str) -> bool:
+        """Delete a queue. Its runs that have not started wait for a queue of that name. Return False if there is no such queue."""
+
         def work(tx: Transaction) -> Script[bool]:
             yield from _lock(tx, queue)
             found: list[Any] = []
@@ -77,16 +88,20 @@ class Queues:
         return self._transactor.change(work)
 
     def get(self, queue: str) -> Queue | None:
+        """One queue with the limits of its partitions, or None."""
         return next((each for each in self.all() if each.name == queue), None)
 
     def all(self) -> list[Queue]:
+        """All queues, by name."""
         exceptions = sql.to_exceptions(self._read(sql.EXCEPTIONS))
         return sql.to_queues(self._read(sql.LIST_QUEUES), exceptions)
 
     def counts(self) -> dict[str, QueueCounts]:
+        """The counts of each queue, including queues that runs name and that do not exist."""
         return sql.counted(self._read(sql.COUNTS), lambda queue, _: queue)
 
     def partitions(self, queue: str) -> dict[str, QueueCounts]:
+        """The counts of each partition of a queue."""
         rows = [row for row in self._read(sql.COUNTS) if row[0] == queue]
         return sql.counted(rows, lambda _, partition: partition)
 

@@ -1,4 +1,4 @@
-"""Record the beginning or the outcome of an operation of a run, with its effects."""
+"""Record the beginning or the outcome of an operation of a run, with its effects, and the end of a run."""
 
 from __future__ import annotations
 
@@ -10,18 +10,16 @@ from mainspring.store.sql.messages import RETURN_MESSAGE
 from mainspring.store.sql.records import RECORDED_COLUMNS, step_values, to_ending
 from mainspring.store.sql.runs import FINISH, SET_WAITING, STARTED_RUNS
 from mainspring.store.sql.steps import DISCARD_STEP, RECORD_STEP, RENAME_STARTED, STEP_OUTPUT, STEP_WRITTEN
-from mainspring.store.verbs.fence import ended_in, fence
-from mainspring.store.verbs.send import publish, receive, recipients
+from mainspring.store.verbs.messages import publish, receive, recipients
 from mainspring.store.verbs.start import STOPPED, cancel_started, start
-from mainspring.store.writes import Complete, RecordAndSend, Recorded, Start, StoppedFirst, Verdict
+from mainspring.store.writes import Complete, RecordAndSend, Recorded, Start, StoppedFirst, Verdict, ended_in, fence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mainspring.model.runs import Step
     from mainspring.store.transaction import Script, Transaction
-    from mainspring.store.verbs.fence import LockedRun
-    from mainspring.store.writes import DiscardOutcome, RecordStep
+    from mainspring.store.writes import DiscardOutcome, Finish, LockedRun, RecordStep
 
 
 class Taken(Exception):
@@ -147,6 +145,24 @@ def discard_outcome(tx: Transaction, op: DiscardOutcome) -> Script[Verdict]:
     yield from tx.execute(RETURN_MESSAGE, run=op.run, position=op.position)
     done = yield from tx.execute(DISCARD_STEP, run=op.run, position=op.position)
     return Verdict.DONE if done else Verdict.FENCED
+
+
+# -- ends ----------------------------------------------------------------------------------------------------------------
+def finish(tx: Transaction, op: Finish) -> Script[Verdict]:
+    """End a run. STOPPING if the run is being cancelled and this is not that end."""
+    row = (yield from tx.lock_runs([op.run])).get(op.run)
+    verdict = fence(row, op.owner, op.epoch)
+    if verdict is Verdict.STOPPING and op.state is State.CANCELLED:
+        verdict = Verdict.DONE
+    if verdict is Verdict.DONE:
+        values = {"reason": op.reason, "output": op.output, "error": op.error, "completed": op.completed}
+        yield from tx.execute(FINISH, run=op.run, state=op.state, **values)
+    elif row is not None and (row[2], row[3], row[7]) == (op.epoch, op.state, op.completed):
+        verdict = Verdict.DONE  # a repetition after a lost acknowledgement
+    if verdict is Verdict.DONE:
+        tx.changes.ended.add(op.run)
+        tx.informed.add(op.owner)
+    return verdict
 
 
 # -- users' transactions -------------------------------------------------------------------------------------------------

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mainspring.model.states import State
 from mainspring.store.sql.dialect import distinct
+from mainspring.store.sql.where import Where
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +21,6 @@ _OVER = "(CASE WHEN completed IS NULL THEN 0 ELSE 1 END)"
 """The same text as the expression of the index, which the planner requires."""
 _AT_ONCE = 100
 """The most names in one statement. SQLite allows five hundred."""
-COLUMNS = ("id", "uid", "created", "workflow", "input", "scheduled_time", "completed", "state", "error", "reason")
 
 
 class FunctionRow(Struct, frozen=True):
@@ -55,7 +56,7 @@ class Functions:
         self._read_rows = read
 
     def get(self, function_id: str) -> FunctionRow | None:
-        found = self._read("id = :id", {"id": function_id}, "")
+        found = self._read("id = :id", {"id": function_id})
         return found[0] if found else None
 
     def page(self, wanted: FunctionFilter) -> list[FunctionRow]:
@@ -74,34 +75,28 @@ class Functions:
         return sorted(found.values(), key=lambda row: (row.scheduled_time, row.uid))[: wanted.limit]
 
     def _half(self, wanted: FunctionFilter, names: Sequence[str], states: list[State], over: int) -> list[FunctionRow]:
-        values: dict[str, Any] = {f"state{number}": str(state) for number, state in enumerate(states)}
-        where = [
-            f"scheduled_time IS NOT NULL AND {_OVER} = {over} AND state IN ({', '.join(f':{name}' for name in values)})"
-        ]
-        if wanted.due_after is not None:
-            where.append("scheduled_time >= :due_after")
-            values["due_after"] = wanted.due_after
-        if wanted.due_before is not None:
-            where.append("scheduled_time < :due_before")
-            values["due_before"] = wanted.due_before
-        if wanted.after is not None:
-            where.append("(scheduled_time, uid) > (:after_time, :after_uid)")
-            values["after_time"], values["after_uid"] = wanted.after
-        values |= {"limit": wanted.limit, **{f"name{number}": name for number, name in enumerate(names)}}
+        where = Where(f"scheduled_time IS NOT NULL AND {_OVER} = {over}", limit=wanted.limit)
+        where.one_of("state", states)
+        where.add("scheduled_time >= :due_after", due_after=wanted.due_after)
+        where.add("scheduled_time < :due_before", due_before=wanted.due_before)
+        time, uid = wanted.after or (None, None)
+        where.add("(scheduled_time, uid) > (:after_time, :after_uid)", after_time=time, after_uid=uid)
+        values = where.values | {f"name{number}": name for number, name in enumerate(names)}
         first = " UNION ALL ".join(
-            f"""SELECT * FROM (SELECT id, scheduled_time, uid FROM runs WHERE workflow = :name{number} AND {" AND ".join(where)}
+            f"""SELECT * FROM (SELECT id, scheduled_time, uid FROM runs {where} AND workflow = :name{number}
       ORDER BY scheduled_time, uid LIMIT :limit) x{number}"""
             for number in range(len(names))
         )
         ids = f"SELECT id FROM ({first}) AS first ORDER BY scheduled_time, uid LIMIT :limit"
-        return self._read(f"id IN ({ids})", values, "")
+        return self._read(f"id IN ({ids})", values)
 
-    def _read(self, where: str, values: dict[str, Any], order: str) -> list[FunctionRow]:
-        text = f"SELECT {', '.join(COLUMNS)} FROM runs WHERE scheduled_time IS NOT NULL AND {where} {order}"
+    def _read(self, where: str, values: dict[str, Any]) -> list[FunctionRow]:
+        text = (
+            f"SELECT {', '.join(FunctionRow.__struct_fields__)} FROM runs WHERE scheduled_time IS NOT NULL AND {where}"
+        )
         return [_row(row) for row in self._read_rows(text, **values)]
 
 
 def _row(row: Sequence[Any]) -> FunctionRow:
-    values = dict(zip(COLUMNS, row, strict=True))
-    values["state"] = State(values["state"])
-    return FunctionRow(**values)
+    found = FunctionRow(*row)
+    return replace(found, state=State(found.state))

@@ -1,4 +1,4 @@
-"""The verbs about schedules, as `mainspring.store.schedules.ScheduleStore` specifies them."""
+"""The verbs about schedules, ticks and backfills."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mainspring.store.bad_rows import readable, tick_key
 from mainspring.store.schedules import Passed, Revision
 from mainspring.store.sql import schedules as sql
 from mainspring.store.transaction import run_script
-from mainspring.store.verbs.planning import apply_plans, decide_all, lock_situations, read_situations
+from mainspring.store.verbs.planning import apply_plans, decide_all, lock_situations, read_situations, write_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -52,6 +52,11 @@ class Schedules:
     def create(
         self, schedules: Sequence[Schedule], ticks: Sequence[Tick] = (), backfills: Sequence[Backfill] = ()
     ) -> list[str]:
+        """Store new schedules in one transaction. Return the ids that were taken, whose schedules stay as they are.
+
+        Ticks and backfills are stored for the schedules that are new. A schedule that the same run created at the same operation counts as
+        created: the write is being repeated after a lost acknowledgement.
+        """
         ordered = sorted(schedules, key=lambda each: each.id)
 
         def work(tx: Transaction) -> Script[list[str]]:
@@ -62,21 +67,21 @@ class Schedules:
                 rows = yield from tx.execute(sql.MADE_BY, ids=[each.id for each in there])
                 makers = {row[0]: row[1] for row in rows}
                 taken = [each.id for each in there if each.made_by is None or each.made_by != makers.get(each.id)]
-            for statement, tuples in (
-                (sql.WRITE_TICKS, [sql.tick_values(tick) for tick in ticks if tick.schedule in made]),
-                (
-                    sql.WRITE_BACKFILLS,
-                    [sql.values_of(each, sql.BACKFILL_COLUMNS) for each in backfills if each.schedule in made],
-                ),
-            ):
-                if tuples:
-                    yield from tx.execute(statement, rows=statement.rows(tuples))
+            new_ticks = [sql.tick_values(tick) for tick in ticks if tick.schedule in made]
+            yield from write_rows(tx, sql.WRITE_TICKS, new_ticks)
+            asked = [sql.values_of(each, sql.BACKFILL_COLUMNS) for each in backfills if each.schedule in made]
+            yield from write_rows(tx, sql.WRITE_BACKFILLS, asked)
             tx.changes.due = True
             return taken
 
         return self._transactor.change(work)
 
     def change(self, schedule: str, decide: Decide, now: int) -> Plan | None:
+        """Lock one schedule, call `decide` to plan it, and apply the plan, in one transaction. Return None if there is no such schedule.
+
+        If `decide` raises, the transaction is rolled back and the exception is raised.
+        """
+
         def work(tx: Transaction) -> Script[Plan | None]:
             found = yield from lock_situations(tx, [schedule], sql.LOCK)
             if not found:
@@ -91,6 +96,13 @@ class Schedules:
     def fire(
         self, now: int, limit: int, decide: Decide, expect: Callable[[Sequence[str]], None] | None = None
     ) -> Passed:
+        """Plan the schedules that are due, about `limit` of them, and apply the plans, in one transaction.
+
+        Before planning, `expect` is called with the functions of the schedules to plan.
+
+        A schedule is due if its `due` time has come, or if the end of one of its runs is unprocessed. Schedules that another transaction
+        has locked are skipped. If all due schedules are locked, `next_due` is shortly after now, so that the caller does not spin.
+        """
         planned: list[Plan | None] = []
         passed: list[str] = []
         due = self._due(now, limit, passed)
@@ -140,11 +152,13 @@ class Schedules:
         return [None] if len(ids) == 1 else [plan for each in ids for plan in self._plan([each], now, decide)]
 
     def rewind(self, now: int) -> list[str]:
+        """Set back schedules that a worker with a clock ahead has advanced into the future. Return their ids."""
         if not self._read(sql.ANY_AHEAD, ahead=now + _AHEAD):
             return []
         return self._transactor.change(_rewind, now)
 
     def prune(self, before: int, limit: int) -> int:
+        """Delete at most so many ticks with an outcome older than a time. Return the number of deleted ticks."""
         old = self._read(
             sql.PRUNABLE, before=before, limit=limit
         )  # takes longer than to delete them, and locks nothing
@@ -153,6 +167,7 @@ class Schedules:
         return len(old)
 
     def keep_hooks(self, app: str, hooks: Sequence[Hook], forget: Sequence[str]) -> None:
+        """Store the hooks of an app. Delete other hooks of the app that a version in `forget` declared."""
         declared = {(hook.event, hook.function) for hook in hooks}
 
         def work(tx: Transaction) -> Script[None]:
@@ -167,49 +182,62 @@ class Schedules:
 
     # -- reading -------------------------------------------------------------------------------------------------------
     def get(self, schedule: str) -> Schedule | None:
+        """One schedule, or None."""
         rows = self._read(sql.GET_SCHEDULE, id=schedule)
         return sql.to_schedule(rows[0]) if rows else None
 
     def revisions(self) -> dict[str, Revision]:
+        """All schedules by id, to compare with an earlier call."""
         return {row[0]: Revision(row[1], row[2], row[3], bool(row[4])) for row in self._read(sql.REVISIONS)}
 
     def page(self, wanted: ScheduleFilter) -> list[Schedule]:
+        """A page of schedules, by id."""
         statement, values = sql.schedules_page(wanted)
         return [sql.to_schedule(row) for row in self._read(statement, **values)]
 
     def listed(self, entries: Sequence[str]) -> set[str]:
+        """Those of these crontab entries that a live worker lists."""
         return {row[0] for row in self._read(sql.LISTED, ids=list(entries))}
 
     def situation(self, schedule: str) -> Situation | None:
+        """The data that a plan would be made from, read without locks."""
         with self._transactor.snapshot([]) as read:
             found = run_script(read_situations(read(sql.LOOK, ids=[schedule]), 0), _Reader(read))
         return found[0] if found else None
 
     def ticks(self, wanted: TickFilter) -> list[Tick]:
+        """A page of ticks, latest nominal time first."""
         statement, values = sql.ticks_page(wanted)
         return readable("ticks", self._read(statement, **values), sql.to_tick, tick_key)
 
     def oldest_tick(self, schedule: str) -> int | None:
+        """The nominal time of the oldest stored tick of the clock, if there is one."""
         found: int | None = self._read(sql.OLDEST_TICK, schedule=schedule)[0][0]
         return found
 
     def backfill(self, backfill: str) -> Backfill | None:
+        """One backfill, or None."""
         rows = self._read(sql.GET_BACKFILL, id=backfill)
         return sql.to_backfill(rows[0]) if rows else None
 
     def backfills(self, schedule: str) -> list[Backfill]:
+        """The backfills of a schedule, newest first."""
         return readable("backfills", self._read(sql.LIST_BACKFILLS, schedule=schedule), sql.to_backfill)
 
     def hooks(self) -> list[Hook]:
+        """Functions that receive alerts of schedules."""
         return [Hook(*row) for row in self._read(sql.LIST_HOOKS)]
 
     def has_queue(self, name: str) -> bool:
+        """Whether this queue exists."""
         return bool(self._read(sql.HAS_QUEUE, name=name)[0][0])
 
     def functions(self) -> list[str]:
+        """The functions that each worker executes, as JSON objects by name."""
         return [row[0] for row in self._read(sql.FUNCTIONS)]
 
     def first_seen(self, versions: Sequence[str]) -> dict[str, int]:
+        """The time at which each version of the app was first seen."""
         return {row[0]: row[1] for row in self._read(sql.FIRST_SEEN, versions=list(versions))}
 
 

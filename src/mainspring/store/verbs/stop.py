@@ -18,13 +18,13 @@ from mainspring.store.sql.runs import (
     RETIRE,
     TERMINATE,
 )
-from mainspring.store.sql.workers import REMOVE_WORKER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mainspring.store.transaction import Script, Transaction
 
+_REMOVE_WORKER = "DELETE FROM workers WHERE id = :worker"
 _UNLIMITED = 2**62
 
 
@@ -74,7 +74,7 @@ def retire(tx: Transaction, worker: str, max_recoveries: int | None, limits: Map
         "now": tx.now,
     }
     rows = (yield from tx.execute(RETIRE, ids=found, **values)) if found else []
-    yield from tx.execute(REMOVE_WORKER, worker=worker)
+    yield from tx.execute(_REMOVE_WORKER, worker=worker)
     tx.changes.ready = tx.changes.ready or bool(rows)
     tx.changes.end(run for run, state in rows if State(state).ended)
     return len(rows)

@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING
 from mainspring.model.states import State
 from mainspring.store.sql.records import to_run
 from mainspring.store.sql.runs import COMPENSATE, CONTINUE_AS, GET_RUN, LONG_AGO, RELEASE, RETRY_LATER, SUSPEND
-from mainspring.store.verbs.fence import fence, released_in
 from mainspring.store.verbs.revive import forget_attempt
 from mainspring.store.verbs.start import is_last_attempt
-from mainspring.store.writes import Verdict
+from mainspring.store.writes import Verdict, fence, released_in
 
 if TYPE_CHECKING:
     from mainspring.store.transaction import Script, Transaction
-    from mainspring.store.verbs.fence import LockedRun
-    from mainspring.store.writes import Compensate, ContinueAs, Release, RetryLater, Suspend
+    from mainspring.store.writes import Compensate, ContinueAs, LockedRun, Release, RetryLater, Suspend
 
 
 def suspend(tx: Transaction, op: Suspend) -> Script[Verdict]:

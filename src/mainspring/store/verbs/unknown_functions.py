@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import Struct
 
 from mainspring.store.bad_rows import readable
+from mainspring.store.sql.dialect import per_database
 from mainspring.store.sql.queues import QUEUED_RUNS
-from mainspring.store.sql.runs import IN_FAILED, by_instance
+from mainspring.store.sql.runs import IN_FAILED, INSTANCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,21 +26,17 @@ _FLEET = "SELECT functions, instances, id FROM workers"
 _WAITING = f"FROM {QUEUED_RUNS} WHERE fingerprint = '' AND blocked IS NULL AND due <= :now"
 _NAMES = f"SELECT DISTINCT workflow {_WAITING}"
 _UNMARKED = f"SELECT id {_WAITING} AND workflow = :workflow LIMIT :limit"
-_INSTANCES = by_instance(lambda instance: f"SELECT DISTINCT {instance} {_WAITING} AND workflow = :workflow")
-_UNMARKED_OF = by_instance(
-    lambda instance: (
-        f"""
-  SELECT id {_WAITING} AND workflow = :workflow AND {instance} = CAST(:instance AS text) LIMIT :limit
-"""
-    )
+_INSTANCES = per_database(f"SELECT DISTINCT {{instance}} {_WAITING} AND workflow = :workflow", instance=INSTANCE)
+_UNMARKED_OF = per_database(
+    f"SELECT id {_WAITING} AND workflow = :workflow AND {{instance}} = CAST(:instance AS text) LIMIT :limit",
+    instance=INSTANCE,
 )
-_MARKED = by_instance(
-    lambda instance: (
-        f"""
-  SELECT id, workflow, blocked, {instance} FROM runs
+_MARKED = per_database(
+    f"""
+  SELECT id, workflow, blocked, {{instance}} FROM runs
   WHERE blocked IS NOT NULL AND state = 'queued' AND {IN_FAILED} AND fingerprint = ''
-"""
-    )
+""",
+    instance=INSTANCE,
 )
 _MARK = "UPDATE runs SET blocked = :mark WHERE id = :id AND state = 'queued' AND blocked IS NULL RETURNING id"
 _UNMARK = "UPDATE runs SET blocked = NULL WHERE id = :id AND state = 'queued' RETURNING id"

@@ -10,41 +10,27 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from mainspring.model.clock import SECOND
 from mainspring.model.states import State
-from mainspring.store.sql.dialect import PerDatabase, for_sqlite
-from mainspring.store.verbs.duration_classes import CLASSES
+from mainspring.store.sql.dialect import PerDatabase, per_database
 
 if TYPE_CHECKING:
     from mainspring.store.transaction import Script, Transaction, Transactor
 
-_UNREPORTED = "completed IS NOT NULL AND end_unreported"
-"""The condition of an index, which also has the ends that schedules must process."""
+_CONDITION = "WHERE completed IS NOT NULL AND end_unreported"
+UNREPORTED = PerDatabase(f"runs {_CONDITION}", f"runs INDEXED BY runs_end_unhandled {_CONDITION}")
+"""Unreported ends. Without statistics, SQLite prefers the index of all ended runs, so the index is named.
 
-
-def _by_index(text: str) -> PerDatabase:
-    """A statement about unreported ends. On SQLite it names the index: without statistics, SQLite prefers the index of all ended runs."""
-    return PerDatabase(
-        text, for_sqlite(text.replace("FROM runs WHERE", "FROM runs INDEXED BY runs_end_unhandled WHERE"))
-    )
-
-
-_ANY = _by_index(f"SELECT 1 FROM runs WHERE {_UNREPORTED} LIMIT 1")
-_TAKE = _by_index(f"""
+The index also has the ends that schedules must process.
+"""
+_ANY = per_database("SELECT 1 FROM {unreported} LIMIT 1", unreported=UNREPORTED)
+_TAKE = per_database(
+    """
   UPDATE runs SET end_unreported = false
-  WHERE end_unreported AND id IN (SELECT id FROM runs WHERE {_UNREPORTED} ORDER BY completed LIMIT :limit)
+  WHERE end_unreported AND id IN (SELECT id FROM {unreported} ORDER BY completed LIMIT :limit)
   RETURNING id, workflow, state, reason, attempts, queue, started, completed
-""")
-_TOOK = "completed - coalesce(started, completed)"
-_CLASS = " ".join(f"WHEN {_TOOK} <= {round(longest * SECOND)} THEN {number}" for number, longest in enumerate(CLASSES))
-UNREPORTED_MINUTES = _by_index(f"""
-  SELECT 'duration', completed / :width * :width, state, count(*), CAST(sum({_TOOK}) AS bigint)
-  FROM runs WHERE {_UNREPORTED} AND completed >= :since GROUP BY 2, 3
-""")
-UNREPORTED_TOTALS = _by_index(f"""
-  SELECT workflow, 'duration', state, CASE {_CLASS} ELSE {len(CLASSES)} END, count(*), CAST(sum({_TOOK}) AS bigint)
-  FROM runs WHERE {_UNREPORTED} GROUP BY 1, 3, 4
-""")
+""",
+    unreported=UNREPORTED,
+)
 
 
 class UnreportedEnd(Struct, frozen=True):
