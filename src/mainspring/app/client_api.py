@@ -73,7 +73,10 @@ class ClientApi:
     # -- starting ------------------------------------------------------------------------------------------------------
     @dual
     def start_many(self, /, calls: Iterable[Call[R]]) -> Coroutine[Any, Any, list[Handle[R]]]:
-        """Start many runs in one commit: `app.start_many(enrich.bind(item) for item in items)`. Returns their handles."""
+        """Start many runs in one commit: `app.start_many(enrich.bind(item) for item in items)`. Returns their handles.
+
+        If one is refused (`Conflict`: its id or key is taken), the error is raised after the others have started; in a workflow none starts.
+        """
         return start_all(self._runtime, [as_call(call) for call in check_several("what start_many takes", calls)])
 
     @dual
