@@ -418,7 +418,7 @@ def test_an_order_that_waits_is_approved(page: Any, site: Site) -> None:
     assert page.input_value("[name='value:text:by']") == "ada"  # what was typed is kept when it is refused
     page.select_option("[name='value:json:approved']", "true")
     approving.locator("[name=reason]").fill("checked by phone")
-    assert "sent" in confirm(page, "text=Send approval")
+    assert confirm(page, "text=Send approval").startswith(f"approval is sent to {run}")
     eventually(lambda: site.data(f"/runs/{run}")["run"]["state"] == "succeeded", f"{run} is shipped", within=PATIENCE)
     page.goto(f"/runs/{run}")
     assert "ada" in page.locator("#talk ~ .table").inner_text()

@@ -198,3 +198,13 @@ async def test_a_button_that_is_pressed_is_not_replaced(one_shop: Shop) -> None:
         await tab.wait_for_selector("#action-cancel[open]")
         await tab.keyboard.press("Escape")
         await tab.wait_for_selector("text=by both")
+
+
+@pytest.mark.usefixtures("one_long_stream")
+async def test_what_was_typed_stays_while_the_page_around_it_changes(one_shop: Shop) -> None:
+    async with two_tabs(one_shop, "/workflows/report") as (tab, _):
+        await tab.fill("[name='input:text?:where'], [name='input:text:where']", "half a sent")
+        await tab.click("h1")  # nothing of the form has the focus
+        await one_shop.report.options(id="news")("x")
+        await tab.wait_for_selector("tbody >> text=news")
+        assert await tab.input_value("[name='input:text?:where'], [name='input:text:where']") == "half a sent"

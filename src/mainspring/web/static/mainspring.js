@@ -54,6 +54,24 @@
     withNew = true; event.target.blur(); refresh();
   });
 
+  /* What was typed into a form stays while the page around it changes, also when nothing of it has the focus. */
+  const formKey = form => `${form.getAttribute("action")} ${form.elements.topic?.value || form.elements.question?.value || ""}`;
+  function changed(field) {
+    if (field.type === "checkbox") return field.checked !== field.defaultChecked;
+    if (field.options) return field.selectedIndex !== Math.max(0, [...field.options].findIndex(one => one.defaultSelected));
+    return ["hidden", "submit", "button"].includes(field.type) ? false : field.value !== field.defaultValue;
+  }
+  function keepTyped(old, fresh) {
+    const twins = new Map([...fresh.querySelectorAll("form")].map(form => [formKey(form), form]));
+    for (const form of old.querySelectorAll("form")) {
+      const twin = twins.get(formKey(form));
+      for (const field of twin ? form.elements : []) {
+        const other = field.name && changed(field) ? twin.elements[field.name] : null;
+        if (other && other.type === field.type) { if (field.type === "checkbox") other.checked = field.checked; else other.value = field.value; }
+      }
+    }
+  }
+
   let stale = false, fetching = false;
   async function refresh() {
     if (fetching || busy() || document.hidden) { stale = true; return; } /* the answer under way may be older than this change */
@@ -63,7 +81,7 @@
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       const fresh = page.getElementById("main"), old = document.getElementById("main");
       if (!fresh || busy()) { stale = true; return; }
-      keepRows(old, fresh);
+      keepRows(old, fresh); keepTyped(old, fresh);
       for (const one of old.querySelectorAll("details[id]")) {
         const twin = fresh.querySelector(`#${CSS.escape(one.id)}`);
         if (twin) twin.open = one.open;
@@ -207,7 +225,7 @@
 
   /* What was typed is there again when it was refused, and only then. */
   function typed() {
-    const key = form => `mainspring-typed ${location.pathname} ${form.getAttribute("action")} ${form.elements.topic?.value || form.elements.question?.value || ""}`;
+    const key = form => `mainspring-typed ${location.pathname} ${formKey(form)}`;
     const refused = document.querySelector("main > .notice.problem");
     for (const form of document.querySelectorAll("details.action form, form.fields")) {
       const kept = sessionStorage.getItem(key(form));
