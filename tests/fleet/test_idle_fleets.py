@@ -12,8 +12,8 @@ import psycopg
 import pytest
 
 from mainspring import App, Client, Settings, State
-from mainspring.services import turns
-from mainspring.services.turns import Turns
+from mainspring.services import claimer
+from mainspring.services.claimer import Turns
 from mainspring.store.changes import Changes, ReadyRun, Signal, parse
 from mainspring.store.postgres.database import Connection
 from mainspring.store.postgres.libpq import Wire
@@ -76,8 +76,8 @@ def claimers(apps: list[App]) -> list[Any]:
 async def test_one_job_with_twelve_idle_workers_costs_twenty_statements_at_most(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "STEP", 20.0)  # a busy machine needs longer for a claim
-    monkeypatch.setattr(turns, "LONGEST", 600.0)
+    monkeypatch.setattr(claimer, "STEP", 20.0)  # a busy machine needs longer for a claim
+    monkeypatch.setattr(claimer, "LONGEST", 600.0)
     done: list[str] = []
     apps = fleet(postgres_url, WORKERS, done)
     async with AsyncExitStack() as stack:
@@ -126,7 +126,7 @@ def test_all_workers_agree_on_whose_turn_it_is(first: str) -> None:
         assert mine.alone
         mine.update([*workers, stranger])
         delays.append(mine.delay(first, "job"))
-    assert sorted(delays) == [0, turns.STEP, 2 * turns.STEP]
+    assert sorted(delays) == [0, claimer.STEP, 2 * claimer.STEP]
 
 
 def test_a_notification_names_runs_and_without_room_only_what_they_are_of() -> None:

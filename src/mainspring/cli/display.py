@@ -7,16 +7,19 @@ import shutil
 import textwrap
 import unicodedata
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import msgspec
 
-from mainspring.cli.terminal import echo, is_terminal, safe, safe_json
+from mainspring.cli.commands import note
+from mainspring.cli.terminal import data, echo, is_terminal, safe, safe_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from datetime import datetime
+
+T = TypeVar("T")
 
 COLOURS = {
     "scheduled": "cyan",
@@ -118,6 +121,33 @@ def as_jsonl(values: Iterable[Any]) -> None:
     """Print values as JSON, one per line."""
     for value in values:
         click.echo(safe_json(json.dumps(msgspec.to_builtins(value), ensure_ascii=False)))
+
+
+def listing(
+    output: str,
+    found: Sequence[T],
+    *,
+    page: Any = None,
+    name: Callable[[T], str | None],
+    head: Sequence[str],
+    row: Callable[[T], Sequence[str]],
+    noun: str,
+) -> None:
+    """Print a list as `-o` says. `page` is the page that it is part of: JSON has all of it, and a note names the next one."""
+    if output == "json":
+        as_json(found if page is None else page)
+    elif output == "jsonl":
+        as_jsonl(found)
+    elif output == "ids":
+        for each in found:
+            if (given := name(each)) is not None:
+                data(given)
+    elif found:
+        table(head, map(row, found))
+    else:
+        note(f"no {noun}")
+    if page is not None and page.next:
+        note(f"there are more: --after {page.next}")
 
 
 def plural(count: int, noun: str) -> str:

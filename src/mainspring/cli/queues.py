@@ -10,7 +10,6 @@ from mainspring.app.settings import Settings
 from mainspring.cli import display
 from mainspring.cli.audit import perform, reason_option
 from mainspring.cli.commands import Group, note, output_option, url_option
-from mainspring.cli.terminal import data
 from mainspring.operations.connect import connect
 from mainspring.operations.queues import QUEUE_ACTIONS, Rate
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound="Callable[..., Any]")
 _NO_LIMIT = "none"
+_HEAD = ("QUEUE", "STATE", "READY", "LATER", "UNDER WAY", "LIMITS")
 
 
 @click.group(cls=Group)
@@ -38,18 +38,7 @@ def list_(url: str, output: str) -> None:
     """
     with connect(url, Settings()) as operations:
         found = operations.queues.list()
-    if output == "json":
-        display.as_json(found)
-    elif output == "jsonl":
-        display.as_jsonl(found)
-    elif output == "ids":
-        for queue in found:
-            data(queue.name)
-    elif found:
-        head = ("QUEUE", "STATE", "READY", "LATER", "UNDER WAY", "LIMITS")
-        display.table(head, [_row(queue) for queue in found])
-    else:
-        note("no queues")
+    display.listing(output, found, name=lambda queue: queue.name, head=_HEAD, row=_row, noun="queues")
 
 
 @queues.command
@@ -67,7 +56,7 @@ def show(name: str, url: str, output: str) -> None:
     for key, part in queue.partitions.items():
         limits = "" if part.limits is None else _limits(part.limits)
         rows.append((f"  {key or '(none)'}", "", str(part.ready), str(part.scheduled), str(part.under_way), limits))
-    display.table(("QUEUE", "STATE", "READY", "LATER", "UNDER WAY", "LIMITS"), rows)
+    display.table(_HEAD, rows)
 
 
 class _Count(click.ParamType[Any]):
@@ -138,7 +127,7 @@ def set_(name: str, partition: str | None, url: str, reason: str | None, **limit
             partition=partition,
             **shown,
         )
-    display.table(("QUEUE", "STATE", "READY", "LATER", "UNDER WAY", "LIMITS"), [_row(queue)])
+    display.table(_HEAD, [_row(queue)])
 
 
 def _command(verb: str, act: Callable[[Queues, str], object]) -> click.Command:

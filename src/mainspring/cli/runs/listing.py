@@ -1,4 +1,4 @@
-"""`mainspring runs`: list, watch, show and count runs."""
+"""`mainspring runs`: list, watch, show, count, export and load runs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import click
 
 from mainspring.app.settings import Settings
 from mainspring.cli import display
+from mainspring.cli.audit import carry_out, reason_option
 from mainspring.cli.commands import FAILED, Group, ids_from, note, output_option, url_option
 from mainspring.cli.filters import filter_options, filters_of
-from mainspring.cli.runs import actions, page, records
+from mainspring.cli.runs import actions, page
 from mainspring.cli.terminal import data, echo, safe
 from mainspring.model.clock import to_datetime
 from mainspring.model.states import State
@@ -26,6 +27,7 @@ from mainspring.recurrence.durations import parse_duration
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
+    from typing import TextIO
 
     from mainspring.operations.connect import Operations
     from mainspring.operations.runs.actions import Figures
@@ -46,7 +48,7 @@ def runs() -> None:
     """Show runs, stop them, and let them continue."""
 
 
-for command in (*actions.COMMANDS, *records.COMMANDS):
+for command in actions.COMMANDS:
     runs.add_command(command)
 
 
@@ -68,21 +70,15 @@ def list_(url: str, limit: int, after: str | None, output: str, *, is_long: bool
     with connect(url, Settings()) as operations:
         page = _page(operations, after, limit, filters_of(TRAITS, filters, operations.clock))
         now = to_datetime(operations.clock.now())
-    if output == "json":
-        display.as_json(page)
-    elif output == "ids":
-        for run in page.runs:
-            data(run.id)
-    elif output == "jsonl":
-        display.as_jsonl(page.runs)
-    elif page.runs and is_long:
-        display.table(_LONG, [_long_row(run, now) for run in page.runs])
-    elif page.runs:
-        display.table(("ID", "WORKFLOW", "STATE", "CREATED", "TOOK", "NOTE"), [_row(run, now) for run in page.runs])
-    else:
-        note("no runs")
-    if page.next:
-        note(f"there are more: --after {page.next}")
+    display.listing(
+        output,
+        page.runs,
+        page=page,
+        name=lambda run: run.id,
+        head=_LONG if is_long else ("ID", "WORKFLOW", "STATE", "CREATED", "TOOK", "NOTE"),
+        row=lambda run: (_long_row if is_long else _row)(run, now),
+        noun="runs",
+    )
 
 
 def _page(operations: Operations, after: str | None, limit: int, filters: RunFilters) -> RunPage:
@@ -267,3 +263,45 @@ def _figures_row(figures: Figures, keys: Iterable[str]) -> list[str]:
         str(figures.count),
         *("" if time is None else display.seconds(time) for time in times),
     ]
+
+
+@runs.command
+@click.argument("run_ids", metavar="ID…", nargs=-1, required=True)
+@url_option
+def export(run_ids: tuple[str, ...], url: str) -> None:
+    """Print runs with their children and all they recorded, as lines of JSON. An ID of - reads ids from stdin.
+
+    \b
+      mainspring runs export order-7 > order-7.jsonl
+      mainspring replay shop:app --file order-7.jsonl
+    """
+    with connect(url, Settings()) as operations:
+        for line in operations.runs.export(ids_from(run_ids)):
+            data(line)
+
+
+@runs.command
+@click.argument("file", type=click.File("r", encoding="utf-8"))
+@url_option
+@reason_option
+def load(file: TextIO, url: str, reason: str | None) -> None:
+    """Import runs that `export` printed, all of them or none. Existing runs stay as they are.
+
+    Unfinished runs continue here. A FILE of - is stdin.
+
+    \b
+      mainspring runs load order-7.jsonl --url postgresql://…
+    """
+    with connect(url, Settings()) as operations:
+        loaded = carry_out(
+            operations,
+            "runs.load",
+            [],
+            lambda: operations.runs.load(file),
+            lambda found: {"new": found.new, "there": found.there},
+            reason=reason,
+            file=file.name,
+        )
+    note(
+        f"{display.plural(loaded.new, 'run')} loaded" + (f", {loaded.there} were there already" if loaded.there else "")
+    )

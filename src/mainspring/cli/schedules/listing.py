@@ -53,19 +53,15 @@ def list_(url: str, limit: int, after: str | None, output: str, **filters: Any) 
             after=after, limit=limit, **filters_of(SCHEDULE_FILTERS, filters, operations.clock)
         )
         now = to_datetime(operations.clock.now())
-    if output == "json":
-        display.as_json(page)
-    elif output == "jsonl":
-        display.as_jsonl(page.schedules)
-    elif output == "ids":
-        for schedule in page.schedules:
-            data(schedule.id)
-    elif page.schedules:
-        display.table(HEAD, [row(schedule, now) for schedule in page.schedules])
-    else:
-        note("no schedules")
-    if page.next:
-        note(f"there are more: --after {page.next}")
+    display.listing(
+        output,
+        page.schedules,
+        page=page,
+        name=lambda schedule: schedule.id,
+        head=HEAD,
+        row=lambda schedule: row(schedule, now),
+        noun="schedules",
+    )
 
 
 @schedules.command
@@ -173,18 +169,9 @@ def ticks(
             after=after,
             limit=limit,
         )
-    if output == "json":
-        display.as_json(page)
-    elif output == "ids":
-        for tick in page.ticks:
-            if tick.run is not None:
-                data(tick.run)
-    elif page.ticks:
-        display.table(TICK_HEAD, [tick_row(tick) for tick in page.ticks])
-    else:
-        note("no ticks")
-    if page.next:
-        note(f"there are more: --after {page.next}")
+    display.listing(
+        output, page.ticks, page=page, name=lambda tick: tick.run, head=TICK_HEAD, row=tick_row, noun="ticks"
+    )
 
 
 @schedules.command

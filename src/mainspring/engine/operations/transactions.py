@@ -21,13 +21,13 @@ from mainspring.engine.effects import (
     await_turn,
     conclude,
     frontier,
+    notify_listeners,
     outcome,
     raise_if_refused,
     raise_if_stopping,
     replayed,
 )
 from mainspring.engine.replay.context import StepScope, TransactionScope, current
-from mainspring.engine.replay.pipelining import notify_listeners
 from mainspring.engine.replay.signals import Lost, Stopped
 from mainspring.engine.residency.phases import Phase
 from mainspring.engine.retry import Retry
