@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -37,6 +38,27 @@ def strange(count: int, **changes: Any) -> list[NewRun]:
 def acquaint(store: Store) -> None:
     """The first claim learns that there are runs of others; those after it know."""
     assert take(store).claims == []
+
+
+@pytest.mark.parametrize("queue", [None, "q"])
+@pytest.mark.parametrize("spread", ["evenly", "one function first", "at random"])
+def test_runs_of_many_functions_are_taken_in_their_order(store: Store, queue: str | None, spread: str) -> None:
+    """A claim merges the first runs of all functions, of which it does not read them all."""
+    store.queues.set(Queue("q", created=NOW))
+    chance = random.Random(3)
+    functions = {f"f{number:02}": "print" for number in range(12)}
+    made: list[NewRun] = []
+    for number in range(240):
+        of = {"evenly": number % 12, "one function first": max(0, number - 150) % 12, "at random": chance.randrange(12)}
+        due, priority = (number, 0) if spread != "at random" else (chance.randrange(50), chance.randrange(3))
+        values = {"workflow": f"f{of[spread]:02}", "due": NOW - 1_000 + due, "priority": priority}
+        made.append(run(f"r{number:03}", uid=f"{number:03}", queue=queue, **values))
+    start(store, *made, *strange(3, queue=queue))
+    found: list[str] = []
+    while claims := store.claim(request("w1", 35, functions=functions)).claims:
+        found += [each.run.id for each in claims]
+        assert len(claims) == min(35, 240 - len(found) + len(claims)), "as many as there is room for"
+    assert found == [each.id for each in sorted(made, key=lambda each: (each.priority, each.due, each.uid))]
 
 
 @pytest.mark.parametrize("queue", [None, "q"])
