@@ -36,7 +36,7 @@ def strange(count: int, **changes: Any) -> list[NewRun]:
 
 
 def acquaint(store: Store) -> None:
-    """The first claim learns that there are runs of others; those after it know."""
+    """A claim finds none of them."""
     assert take(store).claims == []
 
 
