@@ -63,7 +63,8 @@ async def test_values_of_deleted_runs_are_deleted_and_those_of_others_stay(store
     store = FileStore(tmp_path / "blobs")
     app, main = shop(Chain(Compression(), Encryption(Encryption.new_key()), Offload(10, store, delete=True)))
     async with world(app, url=store_url, at=datetime.now(UTC) - timedelta(days=2)) as w:
-        app._worker._sweeper.sweep_values = None  # type: ignore[union-attr]  (its own sweep could come first, and be counted there)
+        assert app._worker is not None
+        app._worker._sweeper.sweep_values = None  # its own sweep could come first, and be counted there
         await main.options(id="old")("y" + BIG)
         of_old = names(store)
         assert len(of_old) >= 4  # the input, the event, the stream, the step and the result
