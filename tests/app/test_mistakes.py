@@ -20,10 +20,10 @@ import psycopg
 import pytest
 from click.testing import CliRunner
 
-from mainspring import App, Settings, Topic, run
+from mainspring import App, Settings, run
 from mainspring.app.blocked_loop import LoopWatch
 from mainspring.cli.main import main
-from mainspring.errors import InvalidInput, InvalidSettings, NotSerializable
+from mainspring.errors import InvalidInput, InvalidSettings
 from mainspring.recurrence import AmbiguousCron
 from mainspring.testing import world
 from mainspring.web import dashboard
@@ -317,25 +317,6 @@ def test_an_annotation_that_names_nothing_is_warned_of_at_the_function() -> None
         f"takes: the annotation 'Order' of {which} names nothing here yet" for which in ("order", "the result")
     ]
     assert {(each.filename, each.lineno) for each in caught} == {(__file__, takes._function.fn.__code__.co_firstlineno)}
-
-
-async def test_a_value_that_no_topic_of_its_name_takes_is_warned_of_at_the_send() -> None:
-    paid = Topic("paid", int)
-
-    @app.workflow(name="receives")
-    async def receives() -> list[int]:
-        return [await run.receive(paid)]
-
-    async with world(app):
-        handle = await receives.start()
-        with pytest.warns(RuntimeWarning, match="'twelve' was sent to the topic 'paid'") as caught:
-            await app.send(handle.id, "paid", "twelve")
-        assert caught[0].filename == __file__
-        with pytest.raises(NotSerializable, match="where an int belongs"):
-            await handle.result()
-        other = await receives.start()
-        await app.send(other.id, "paid", 12)
-        assert await other.result() == [12]
 
 
 @pytest.mark.parametrize(

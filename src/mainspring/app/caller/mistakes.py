@@ -52,15 +52,6 @@ def warn_of_unresolved(function: Function) -> None:
         )
 
 
-def warn_users_line(message: str) -> None:
-    """Warn at the innermost line that is not the library's."""
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  (the user's line)
-    while frame is not None and _module(frame).startswith(_LIBRARY):
-        frame = frame.f_back
-    if frame is not None:
-        warnings.warn_explicit(message, RuntimeWarning, frame.f_code.co_filename, frame.f_lineno)
-
-
 _WAITS = ("threading", "concurrent.futures", "queue", "multiprocessing.pool")
 """Modules in which code waits for other threads."""
 _LIBRARY = "mainspring."

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
-from weakref import WeakSet
 
 from mainspring.codec import check_size, value_codec
-from mainspring.errors import InvalidInput, NotSerializable
+from mainspring.errors import InvalidInput
 from mainspring.model.given import check_text
 
 if TYPE_CHECKING:
@@ -34,18 +33,6 @@ class Topic(_Name[T]):
     """The topic of messages: `app.send(run_id, decided, decision)` and `await run.receive(decided)`."""
 
     _what = "topic"
-    _known: ClassVar[dict[str, WeakSet[Topic[Any]]]] = {}
-    """The topics of this process, by name."""
-
-    def __init__(self, name: str, type_: type[T]) -> None:
-        super().__init__(name, type_)
-        self._known.setdefault(name, WeakSet()).add(self)
-
-    @classmethod
-    def that_refuses(cls, name: str, text: str) -> Topic[Any] | None:
-        """Return a topic of this name if there are some in this process and none of them can read a value that is stored as `text`."""
-        refusing = [topic for topic in cls._known.get(name, ()) if not _reads(topic.codec, text)]
-        return refusing[0] if refusing and len(refusing) == len(cls._known[name]) else None
 
 
 class Event(_Name[T]):
@@ -80,14 +67,6 @@ def named(given: _Name[Any] | str, what: str) -> tuple[str, ValueCodec]:
     if isinstance(given, _Name):
         return given.name, given.codec
     return _checked(given, what), value_codec(Any, f"a value of the {what} {given!r}")
-
-
-def _reads(codec: ValueCodec, text: str) -> bool:
-    try:
-        codec.decode(text)
-    except NotSerializable:
-        return False
-    return True
 
 
 def stored_text(settings: Settings, codec: ValueCodec, value: Any, what: str) -> str:

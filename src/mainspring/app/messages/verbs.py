@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from mainspring.app.caller.current import current_caller
-from mainspring.app.caller.mistakes import warn_users_line
-from mainspring.app.messages.names import Topic, named, stored_text
+from mainspring.app.messages.names import named, stored_text
 from mainspring.app.sync.dual import OverloadedVerb
 from mainspring.codec import value_codec
 from mainspring.errors import InvalidInput, NotFound
-from mainspring.model.given import check_name, check_text, check_whole, short
+from mainspring.model.given import check_name, check_text, check_whole
 from mainspring.store.messages import Post
 from mainspring.store.sealing.payloads import readable
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 
     from mainspring.app.functions.options import Duration
-    from mainspring.app.messages.names import Event, Stream
+    from mainspring.app.messages.names import Event, Stream, Topic
     from mainspring.app.runtime import Runtime
     from mainspring.store.messages import Reading
     from mainspring.store.protocol import Store
@@ -55,11 +54,6 @@ def _post(runtime: Runtime, message: Message) -> Post:
         raise InvalidInput("send takes the id of a run first, not an empty text")
     key = None if message.key is None else check_text("the key of a message", message.key)
     body = stored_text(runtime.settings, codec, message.message, f"a message for {message.run_id!r}")
-    if isinstance(message.topic, str) and Topic.that_refuses(topic, body) is not None:
-        warn_users_line(
-            f"{short(message.message)} was sent to the topic {topic!r}, and a run that receives it with the Topic of this name will fail: "
-            "send it with the Topic, which checks the value"
-        )
     return Post(message.run_id, topic, body, runtime.clock.now(), key)
 
 
