@@ -437,8 +437,9 @@ class Worker:
             self._make()
             try:
                 await self._begin()
-            except StoreError as error:
-                log.warning("cannot enter the fleet again, trying once more in %g s: %s", _PAUSE, error)
+            except Exception as error:  # a worker that gave up here would beat and claim nothing
+                unexpected = None if isinstance(error, StoreError) else error
+                log.warning("cannot join the fleet again; retrying in %g s: %s", _PAUSE, error, exc_info=unexpected)
                 self._heartbeat.stop_soon()
                 self.engine.close()
                 await asyncio.sleep(_PAUSE)

@@ -65,32 +65,44 @@ class Service(ABC):
     async def _run(self) -> None:
         pause = _FIRST_PAUSE
         while True:
-            self._kicked.clear()
-            self._at_work = True
             try:
-                if self.clock.doubtful:
-                    await asyncio.to_thread(self.clock.confirm)
-                next_due = await self.run_once(self.clock.now())
-            except asyncio.CancelledError:
-                raise
-            except Exception as error:
-                if isinstance(error, StoreError):
-                    log.warning("%s: %s; retrying in %.2g s", self.name, error, pause)
-                else:
-                    log.exception("%s failed; retrying in %.2g s", self.name, pause)
-                self.clock.busy()  # the failed work is still due now
-                try:
-                    await asyncio.sleep(pause)
-                finally:
-                    self.clock.idle()
-                pause = min(pause * 2, _LONGEST_PAUSE)
+                next_due = await self._round()
+                pause = _FIRST_PAUSE
+                await self._wait(next_due)
+            except asyncio.CancelledError as cancelled:
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    raise
+                # Something that the round waited for was cancelled, and not this service, which would end without a word.
+                await self._pause(cancelled, pause)
+            except Exception as error:  # noqa: BLE001  (logged)
+                await self._pause(error, pause)
+            else:
                 continue
-            pause = _FIRST_PAUSE
-            self.rounds += 1
-            self._at_work = False
-            async with self._turned:
-                self._turned.notify_all()
-            await self._wait(next_due)
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    async def _round(self) -> int | None:
+        self._kicked.clear()
+        self._at_work = True
+        if self.clock.doubtful:
+            await asyncio.to_thread(self.clock.confirm)
+        next_due = await self.run_once(self.clock.now())
+        self.rounds += 1
+        self._at_work = False
+        async with self._turned:
+            self._turned.notify_all()
+        return next_due
+
+    async def _pause(self, error: BaseException, pause: float) -> None:
+        if isinstance(error, StoreError):
+            log.warning("%s: %s; retrying in %.2g s", self.name, error, pause)
+        else:
+            log.error("%s failed; retrying in %.2g s", self.name, pause, exc_info=error)
+        self.clock.busy()  # the failed work is still due now
+        try:
+            await asyncio.sleep(pause)
+        finally:
+            self.clock.idle()
 
     async def _wait(self, next_due: int | None) -> None:
         if next_due is not None:
