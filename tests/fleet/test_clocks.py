@@ -20,6 +20,7 @@ from mainspring.store.schedules import TickFilter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from mainspring.model.schedules import Tick
     from mainspring.store.protocol import Store
@@ -170,6 +171,26 @@ def test_a_clock_that_cannot_be_confirmed_stays_in_doubt(machine: Machine) -> No
     with pytest.raises(StoreUnavailable):
         clock.confirm()
     assert clock.doubtful
+
+
+async def test_an_app_that_moves_to_another_database_leaves_the_clock_of_the_first(
+    postgres_url: str, tmp_path: Path, machine: Machine
+) -> None:
+    app = App(postgres_url)
+
+    @app.workflow
+    async def double(number: int) -> int:
+        return 2 * number
+
+    async with app:
+        assert await double(1) == 2
+    app.close()
+    app._runtime.url = f"sqlite:///{tmp_path}/next.db"
+    machine.ahead = 60  # the time of a clock that is followed is in doubt now, and would be confirmed
+    async with asyncio.timeout(60):
+        handle = await double.start(2)
+        async with app:
+            assert await handle.result() == 4
 
 
 # -- any database ------------------------------------------------------------------------------------------------------------

@@ -46,6 +46,10 @@ class ClockKeeper:
         self._wake.set()
         self._thread.join()
 
+    def release_clock(self) -> None:
+        """Let the clock follow the machine's: the app may be connected to another database next, which may have no clock."""
+        self._clock.unfollow()
+
     def _run(self) -> None:
         pause = _MEASURED_EVERY
         while True:
@@ -135,3 +139,5 @@ class Connection:
         self.endings.close()
         self.committer.close()
         self.store.close()
+        if self._keeper is not None:
+            self._keeper.release_clock()

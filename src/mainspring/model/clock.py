@@ -123,6 +123,10 @@ class SystemClock:
         self._measure = measure
         self.confirm()
 
+    def unfollow(self) -> None:
+        """Follow the machine's clock again: the other one can no longer be measured."""
+        self._measure, self.on_doubt = None, _nothing
+
     @property
     def offset(self) -> int:
         """How far the followed clock was ahead of the machine's at the last measurement."""
@@ -145,12 +149,13 @@ class SystemClock:
 
     def confirm(self) -> None:
         """Measure the followed clock again. Blocks, and raises the errors of the measurement."""
-        if self._measure is None:
+        measure = self._measure
+        if measure is None:
             return
         with self._measuring:
             while True:
                 before = machine_time() - steady_time()
-                offset = self._measure()
+                offset = measure()
                 skew = machine_time() - steady_time()
                 if abs(skew - before) <= _STEP:  # otherwise the machine's clock was set during the measurement
                     break
