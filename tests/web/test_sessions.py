@@ -250,7 +250,7 @@ async def test_a_notice_that_another_program_has_set_breaks_no_page(one_shop: Sh
 async def test_an_address_that_there_is_not_is_answered_in_the_frame_and_as_json(one_shop: Shop) -> None:
     async with one_shop.asking() as asking:
         page = await asking.get("/nowhere", headers=HTML)
-        assert (page.status_code, "There is no such" in page.text, "<nav" in page.text) == (404, True, True)
+        assert (page.status_code, "Not found" in page.text, "<nav" in page.text) == (404, True, True)
         for method, path, status in (("GET", "/api/nowhere", 404), ("DELETE", "/api/runs", 405), ("GET", "/x", 404)):
             answer = await asking.request(method, path)
             assert (answer.status_code, bool(answer.json()["error"])) == (status, True)

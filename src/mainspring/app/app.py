@@ -266,8 +266,9 @@ class App(ClientApi, ByName[Any], Scope):
         if self._exits is not None:
             raise NotStarted("this app is entered already; one `async with app:` per process is enough")
         self._import_all()
-        if self._leaving is not None:
+        if self._leaving is not None and self._leaving.get_loop() is asyncio.get_running_loop():
             await asyncio.wait({self._leaving})
+        self._leaving = None  # one of a loop that is closed has ended with it
         self._runtime.version = self.version
         self._exits = contextlib.AsyncExitStack()
         try:
@@ -288,9 +289,8 @@ class App(ClientApi, ByName[Any], Scope):
                 self._exits.callback(self._stage, "handing back runs")
                 await self._worker.start()
                 self._stage("")
-        except (
-            asyncio.CancelledError
-        ):  # the caller does not wait until the database, which may be locked, lets the app leave
+        except asyncio.CancelledError:
+            # The caller does not wait until the database, which may be locked, lets the app leave.
             self._leaving = asyncio.get_running_loop().create_task(self._take_exits().aclose())
             self._leaving.add_done_callback(_report)
             raise

@@ -12,7 +12,8 @@ from mainspring.app.sync.mapped import Mapped
 from mainspring.app.waiting.handle import Handle
 from mainspring.codec import check_size, value_codec
 from mainspring.errors import InvalidInput, NotSerializable
-from mainspring.model.given import check_flag, check_mapping, check_name, check_several
+from mainspring.model.given import check_flag, check_mapping, check_name, check_several, check_text
+from mainspring.operations.queues import check_queue_name
 from mainspring.operations.runs.actions import RUN_ACTIONS, Changed, Figures, Loaded, RunActions, check_reason
 from mainspring.operations.runs.bulk import find
 from mainspring.operations.runs.info import Lines, RunInfo, RunPage, Runs, StepInfo, with_handle
@@ -251,7 +252,9 @@ class RunVerbs(_Noun, Generic[R]):
         if children is not None:
             _check_ids(*(name for pair in check_mapping("fork: children", children).items() for name in pair))
         length = None if timeout is None else micros(timeout)
-        self._runtime.destinations.note("the fork", queue, version)
+        if version is not None:
+            check_text("fork: version", version)
+        self._runtime.destinations.note("the fork", None if queue is None else check_queue_name(queue), version)
         made = self._manage(
             "runs.fork",
             str,
