@@ -86,6 +86,7 @@ async def test_a_worker_joins_again_whatever_fails_at_first(store_url: str, monk
         assert app._worker is not None
         before = app._worker.engine.worker_id
         monkeypatch.setattr(WorkerDeclarations, "bring", bring_later)
+        app._worker._heartbeat.stop_soon()  # it is the one that notices, and ends
         app._worker._lost()
         await lives.until(lambda: app._runtime.engine is not None and app._runtime.engine.worker_id != before)
         assert failed
