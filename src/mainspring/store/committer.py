@@ -378,9 +378,8 @@ class Committer:
             if isinstance(alone, StoreError):
                 self._retry_later(tickets[number:], alone)
                 return alone
-            if (
-                alone is not None
-            ):  # a defect of the write or of the store: only its caller must fail, and no other write
+            if alone is not None:
+                # A defect of the write or of the store: only its caller must fail, and no other write.
                 log.error("a write failed: %r", ticket.op, exc_info=alone)
                 answer(self._clock, [ticket], [alone])
         return None

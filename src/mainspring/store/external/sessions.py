@@ -7,6 +7,7 @@ may have committed and the response was lost. A caller that must know has to loo
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from mainspring.model.clock import SystemClock
@@ -61,7 +62,7 @@ class Session(OpenSession, Protocol):
         ...
 
 
-class Transactions:
+class Transactions(ABC):
     """A database in which users' transactions are executed: what is the same on both databases."""
 
     engine: UsersEngine | None = None
@@ -74,21 +75,21 @@ class Transactions:
         """Set the engine and the codec, before the first transaction."""
         self.engine, self.payloads = engine or self.engine, payloads or self.payloads
 
+    @abstractmethod
     def transact(self, work: Callable[[Session], T], wants: Wants = Wants.TX, isolation: str | None = None) -> T:
         """Call `work` in a transaction, on a blocking connection."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def atransact(self, work: Callable[[Session], Awaitable[T]], wants: Wants, isolation: str | None = None) -> T:
         """Call `work` in a transaction on the running loop, if the database's driver has async connections."""
-        raise NotImplementedError
 
     def transact_within(self, within: Within, work: Callable[[Session], T]) -> T:
         """Call `work` in a transaction that `within` opens on a user's blocking connection and commits."""
         return self._transact_on(within(), work, on_engine=False)
 
+    @abstractmethod
     def _transact_on(self, opened: AbstractContextManager[Any], work: Callable[[Session], T], *, on_engine: bool) -> T:
         """Call `work` in a transaction that is opened on a user's connection."""
-        raise NotImplementedError
 
     def store_id(self) -> str:
         """A permanent name of this database, created on first use. Of several processes that try, one succeeds."""
@@ -96,9 +97,9 @@ class Transactions:
             self._store_id = self.transact(_named)
         return self._store_id
 
+    @abstractmethod
     def join(self, connection: Any) -> Joined:
         """Join the transaction that is open on a user's own connection. Begins one if the driver does not."""
-        raise NotImplementedError
 
 
 def _named(session: Session) -> str:
