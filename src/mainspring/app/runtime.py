@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import functools
+import inspect
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,7 +19,7 @@ from mainspring.app.plain_json import PLAIN_JSON
 from mainspring.app.sync.portal import Portal, bridged
 from mainspring.codec import value_codec
 from mainspring.engine.registry import FOR_EVER, Registry
-from mainspring.errors import InvalidInput
+from mainspring.errors import InvalidInput, StoreUnavailable
 from mainspring.model.clock import SystemClock
 from mainspring.model.ids import IdMaker
 from mainspring.operations.retention import keep_of
@@ -88,6 +90,7 @@ class Runtime:
         self._connecting = threading.Lock()
         self._connection: Connection | None = None
         self._portal: Portal | None = None
+        self._disconnecting = False
 
     @property
     def url(self) -> str:
@@ -144,6 +147,7 @@ class Runtime:
     def connection(self, *, beside: bool = False) -> Connection:
         """Return the connection; connect first if needed. `beside`: the caller has a transaction open in this database."""
         with self._connecting:
+            self._refuse_while_disconnecting()
             if self._connection is None:
                 self._connection = Connection(
                     self.url, self.settings, self.clock, self.parts, beside=beside, payloads=self.payloads
@@ -170,15 +174,24 @@ class Runtime:
             self.clock.idle()
 
     def disconnect(self) -> None:
+        """Close the connection. A call that comes meanwhile gets an error: it must not open a connection that remains open."""
         with self._connecting:
             connection, self._connection = self._connection, None
             portal, self._portal = self._portal, None
-        if connection is not None:
-            connection.close()
-        for other in self.other_databases:
-            other.close()
-        if portal is not None:
-            portal.close()
+            self._disconnecting = True
+        try:
+            if connection is not None:
+                connection.close()
+            for other in self.other_databases:
+                other.close()
+            if portal is not None:
+                portal.close()
+        finally:
+            self._disconnecting = False
+
+    def _refuse_while_disconnecting(self) -> None:
+        if self._disconnecting:
+            raise _closed()
 
     def leave_to_parent(self) -> list[object]:
         """Drop the parent's objects in a forked process, also its lock, which a thread of the parent may hold."""
@@ -190,11 +203,24 @@ class Runtime:
     # -- blocking ------------------------------------------------------------------------------------------------------
     def block(self, work: Coroutine[Any, Any, R]) -> R:
         """Run a coroutine on the app's loop, or on the portal's if the app is not entered. Block until it is done."""
-        loop = self.engine.loop if self.engine is not None else self.portal().loop
-        return asyncio.run_coroutine_threadsafe(bridged(work), loop).result()
+        waiting = bridged(work)
+        try:
+            loop = self.engine.loop if self.engine is not None else self.portal().loop
+            return asyncio.run_coroutine_threadsafe(waiting, loop).result()
+        except concurrent.futures.CancelledError:  # only the end of the loop cancels it
+            raise _closed() from None
+        finally:
+            if inspect.getcoroutinestate(waiting) == inspect.CORO_CREATED:  # there was no loop to run it
+                waiting.close()
+                work.close()
 
     def portal(self) -> Portal:
         with self._connecting:
+            self._refuse_while_disconnecting()
             if self._portal is None:
                 self._portal = Portal()
             return self._portal
+
+
+def _closed() -> StoreUnavailable:
+    return StoreUnavailable("the app was closed while this call was under way; it may have been stored")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from mainspring.app.functions.options import micros
 from mainspring.engine.effects import failure_of
-from mainspring.errors import MainspringError, NotFound, StillRunning, StoreError
+from mainspring.errors import MainspringError, NotFound, StillRunning, StoreError, StoreUnavailable
 from mainspring.model.states import State
 from mainspring.store.sealing.payloads import readable
 
@@ -61,10 +61,14 @@ class Endings:
         the wait. Ends with `unwatch`.
         """
         with self._lock:
-            self._watched.setdefault(run_id, []).append(notify)
+            closing = self._closing
+            if not closing:
+                self._watched.setdefault(run_id, []).append(notify)
             if not self._started:
                 self._started = True
                 self._start()
+        if closing:
+            notify(_closed())
 
     def _start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="mainspring-endings", daemon=True)
@@ -111,11 +115,13 @@ class Endings:
             self._look.set()
 
     def close(self) -> None:
+        """Stop looking up runs, and fail the present and later waits: no notification would ever reach them."""
         with self._lock:  # `watch` starts no thread from here on
             self._closing = self._started = True
         self._look.set()
         if self._thread is not None:
             self._thread.join()
+        self.fail(_closed())
 
     def _run(self) -> None:
         while True:
@@ -164,6 +170,12 @@ class Endings:
                 self.resolve(run_id, None)
             elif (ending := found[run_id]) is not None:
                 self.resolve(run_id, ending)
+
+
+def _closed() -> StoreUnavailable:
+    return StoreUnavailable(
+        "the app was closed while this call waited for a run; nothing was done to the run: wait for it again from an app that is open"
+    )
 
 
 class EndingLookups:
