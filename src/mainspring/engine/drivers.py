@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
+from mainspring.engine import forked
 from mainspring.engine.effects import Commit, Consult, Forever, Hold, Invoke, Nap, Pause, Transact, active_write
-from mainspring.engine.forked import await_here, call_here
 from mainspring.engine.operations import transactions
 from mainspring.engine.replay.context import StepScope, current
 from mainspring.engine.replay.empty import own
@@ -261,15 +261,20 @@ async def _invoke(ex: Execution, effect: Invoke) -> Any:
     leave = ex.engine.around(ex.run, effect.position) if ex.engine.around is not None else None
     clock.busy()
     ex.invoking += 1
+    forks = forked.count
     try:
-        work: Any = await_here(call.fn(*call.args, **call.kwargs)) if call.is_async else _in_pool(ex, effect)
+        work: Any = call.fn(*call.args, **call.kwargs) if call.is_async else _in_pool(ex, effect)
         if call.interruptible and call.is_async:
-            work = _interruptible(ex, work)
-        return await (work if call.timeout is None else _in_time(effect, work, call.timeout))
-    except GeneratorExit as error:
-        if was_closed(error):
-            raise
-        raise RuntimeError(f"step {call.name!r} raised GeneratorExit") from error
+            work = _interruptible(ex, forked.await_here(work))
+        value = await (work if call.timeout is None else _in_time(effect, work, call.timeout))
+    except BaseException as error:
+        forked.end_if_child(forks, error)
+        if isinstance(error, GeneratorExit) and not was_closed(error):
+            raise RuntimeError(f"step {call.name!r} raised GeneratorExit") from error
+        raise
+    else:
+        forked.end_if_child(forks, None)
+        return value
     finally:
         ex.invoked()
         clock.idle()
@@ -344,7 +349,7 @@ def _in_pool(ex: Execution, effect: Invoke) -> asyncio.Future[Any]:
 def _plainly(call: StepCall) -> Any:
     """Call a `def` step. A StopIteration becomes a RuntimeError, because it would end the generator above (PEP 479)."""
     try:
-        return call_here(call.fn, *call.args, **call.kwargs)
+        return forked.call_here(call.fn, *call.args, **call.kwargs)
     except StopIteration as error:
         raise RuntimeError(f"step {call.name!r} raised StopIteration") from error
 

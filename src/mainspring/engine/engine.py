@@ -200,7 +200,7 @@ class Engine:
         """Whether every run of this worker is suspended, and none is being started or concluded."""
         return (
             len(self._tasks) == len(self.executions)
-            and not self.local_starts.ids
+            and self.local_starts.is_empty
             and all(ex.suspended for ex in self.executions.values())
         )
 
@@ -349,7 +349,7 @@ class Engine:
 
     async def _drained(self) -> None:
         """Wait until no run executes and no start is being answered."""
-        while self._tasks or self.local_starts.ids:
+        while self._tasks or not self.local_starts.is_empty:
             if self._tasks:
                 await asyncio.wait(self._tasks)
             await self.local_starts.drained()

@@ -29,32 +29,38 @@ _ADVICE = (
 )
 
 
+count = 0
+"""How many forks lie between the first process and this one. Cheaper to compare than process ids, which take a system call."""
+
+
 def call_here(fn: Callable[..., R], *args: Any, **kwargs: Any) -> R:
     """Call a user's function. A child process that the function forks ends here and does not return."""
-    pid = os.getpid()
+    forks = count
     try:
         value = fn(*args, **kwargs)
     except BaseException as error:
-        if os.getpid() != pid:
-            end(error)
+        end_if_child(forks, error)
         raise
-    if os.getpid() != pid:
-        end(None)
+    end_if_child(forks, None)
     return value
 
 
 async def await_here(work: Awaitable[R]) -> R:
     """Await a user's coroutine. A child process that the coroutine forks ends here and does not return."""
-    pid = os.getpid()
+    forks = count
     try:
         value = await work
     except BaseException as error:
-        if os.getpid() != pid:
-            end(error)
+        end_if_child(forks, error)
         raise
-    if os.getpid() != pid:
-        end(None)
+    end_if_child(forks, None)
     return value
+
+
+def end_if_child(forks: int, error: BaseException | None) -> None:
+    """End this process if it was forked since `count` was read. `error` is what the user's function raised, if it did."""
+    if count != forks:
+        end(error)
 
 
 def end(error: BaseException | None) -> NoReturn:
@@ -74,6 +80,8 @@ def end(error: BaseException | None) -> NoReturn:
 
 
 def _in_child() -> None:
+    global count  # noqa: PLW0603  (a fact about the process)
+    count += 1
     where = current.get()
     if where is None:
         return

@@ -9,10 +9,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from mainspring.codec import encode_exception, summarize_exception
+from mainspring.engine import forked
 from mainspring.engine.calls import StepCall, TransactionCall
 from mainspring.engine.drivers import abandon_unreached, drive, drive_blocking, perform, was_closed
 from mainspring.engine.effects import Commit
-from mainspring.engine.forked import await_here, call_here
 from mainspring.engine.operations.steps import step
 from mainspring.engine.operations.ticks import times_of
 from mainspring.engine.operations.transactions import transaction
@@ -44,6 +44,7 @@ async def run_async(ex: Execution) -> Ending | None:
     """Execute an `async def` run on the loop. Return its ending, or None if the run has not ended here."""
     value: Any = None
     error: BaseException | None = None
+    forks = forked.count
     try:
         args, kwargs = _arguments(ex)
         current.set(Branch(ex, _prefix(ex)))
@@ -52,6 +53,7 @@ async def run_async(ex: Execution) -> Ending | None:
         if was_closed(caught):
             raise
         error = caught
+    forked.end_if_child(forks, error)
     ex.outcome = value, _come_to_its_end(ex, error)
     current.set(None)
     await _clear_tasks(ex)
@@ -172,9 +174,7 @@ def _body(ex: Execution, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call the function of a run. A step or transaction that is a run of its own becomes a run with that one operation."""
     function = ex.function
     if function.kind == "workflow":
-        return (
-            await_here(function.fn(*args, **kwargs)) if function.is_async else call_here(function.fn, *args, **kwargs)
-        )
+        return function.fn(*args, **kwargs) if function.is_async else forked.call_here(function.fn, *args, **kwargs)
     ex.outstanding += 1
     if function.kind == "transaction":
         flow = transaction(ex, "0", TransactionCall.of(function, args, kwargs))

@@ -30,14 +30,18 @@ if TYPE_CHECKING:
 
 
 class Group:
-    """Writes that one caller awaits together, with their answers. Thread-safe."""
+    """Writes that one caller awaits together, with their answers. Thread-safe.
 
-    __slots__ = ("_left", "_lock", "answers", "future", "loop")
+    `then` is called with the answers on the loop, before the caller wakes, and also if the caller waits no longer.
+    """
 
-    def __init__(self, size: int, loop: asyncio.AbstractEventLoop) -> None:
+    __slots__ = ("_left", "_lock", "answers", "future", "loop", "then")
+
+    def __init__(self, size: int, loop: asyncio.AbstractEventLoop, then: Callable[[list[Any]], None] | None) -> None:
         self.loop = loop
         self.future: asyncio.Future[list[Result | Exception | None]] = loop.create_future()
         self.answers: list[Result | Exception | None] = [None] * size
+        self.then = then
         self._left = size
         self._lock = threading.Lock()
 
@@ -46,6 +50,18 @@ class Group:
         with self._lock:
             self._left -= answers
             return self._left == 0
+
+    def deliver(self) -> None:
+        """Give the answers to the caller. On its loop."""
+        if self.then is not None:
+            try:
+                self.then(self.answers)
+            except Exception as error:  # noqa: BLE001  (other callers are to get their answers all the same)
+                self.loop.call_exception_handler(
+                    {"message": "an answered start could not be followed", "exception": error}
+                )
+        if not self.future.done():
+            self.future.set_result(self.answers)
 
 
 class Reply(Protocol):
@@ -91,6 +107,15 @@ class Ticket:
     def release(self) -> None:
         self._lock.release()
 
+    def deliver(self) -> None:
+        """Give the answer to the reply. On its loop."""
+        if self.reply.done():
+            return
+        if isinstance(self.answer, Exception):
+            self.reply.set_exception(self.answer)
+        else:
+            self.reply.set_result(self.answer)
+
     def outcome(self) -> Any:
         """Wait for the answer, and return it even if it is an exception. Call it on the thread that created the ticket."""
         self._lock.acquire()
@@ -106,7 +131,7 @@ class Ticket:
 
 def answer(clock: Clock, tickets: list[Ticket], answers: Sequence[Result | Exception]) -> None:
     """Wake all callers: threads one by one, each event loop once."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[Ticket]] = {}
+    by_loop: dict[asyncio.AbstractEventLoop, list[Ticket | Group]] = {}
     groups: dict[Group, int] = {}
     for ticket, answer in zip(tickets, answers, strict=True):
         if ticket.group is not None:
@@ -118,40 +143,23 @@ def answer(clock: Clock, tickets: list[Ticket], answers: Sequence[Result | Excep
             ticket.release()
         else:
             by_loop.setdefault(ticket.loop, []).append(ticket)
-    for loop, group in by_loop.items():
-        _wake(clock, loop, len(group), _resolve, group)
-    for together, count in groups.items():
-        if together.answered(count):
-            _wake(clock, together.loop, 1, _resolve_group, together)
+    for group, count in groups.items():
+        if group.answered(count):
+            by_loop.setdefault(group.loop, []).append(group)
+    for loop, callers in by_loop.items():
+        if loop is _running():
+            _deliver(clock, callers)
+            continue
+        try:
+            loop.call_soon_threadsafe(_deliver, clock, callers)
+        except RuntimeError:  # the loop was closed; no caller waits there any more
+            for _ in callers:
+                clock.idle()
 
 
-def _wake(
-    clock: Clock, loop: asyncio.AbstractEventLoop, waiting: int, resolve: Callable[[Clock, Any], None], whom: Any
-) -> None:
-    """Deliver answers on a loop, at once if this is its thread."""
-    if loop is _running():
-        resolve(clock, whom)
-        return
-    try:
-        loop.call_soon_threadsafe(resolve, clock, whom)
-    except RuntimeError:  # the loop was closed; no caller waits there any more
-        for _ in range(waiting):
-            clock.idle()
-
-
-def _resolve_group(clock: Clock, group: Group) -> None:
-    if not group.future.done():
-        group.future.set_result(group.answers)
-    clock.idle()
-
-
-def _resolve(clock: Clock, tickets: list[Ticket]) -> None:
-    for ticket in tickets:
-        if not ticket.reply.done():
-            if isinstance(ticket.answer, Exception):
-                ticket.reply.set_exception(ticket.answer)
-            else:
-                ticket.reply.set_result(ticket.answer)
+def _deliver(clock: Clock, callers: list[Ticket | Group]) -> None:
+    for caller in callers:
+        caller.deliver()
         clock.idle()
 
 
@@ -239,9 +247,14 @@ class Committer:
         # Not inside `at_once`: this may wait for another holder of the turn, which may wait for the database.
         self._leave_rest_to_thread()
 
-    def commit_all(self, ops: Sequence[Op], *, patient: bool = True) -> asyncio.Future[list[Any]]:
-        """Hand over many writes. The future resolves with all answers in order; failed writes have their exception."""
-        group = Group(len(ops), asyncio.get_running_loop())
+    def commit_all(
+        self, ops: Sequence[Op], *, patient: bool = True, then: Callable[[list[Any]], None] | None = None
+    ) -> asyncio.Future[list[Any]]:
+        """Hand over many writes. The future resolves with all answers in order; failed writes have their exception.
+
+        `then` gets the answers first, on the loop, also if the future was cancelled by then.
+        """
+        group = Group(len(ops), asyncio.get_running_loop(), then)
         if not ops:
             group.future.set_result([])
             return group.future
@@ -278,14 +291,16 @@ class Committer:
         self._refuse_rest()
 
     def _wake_thread(self) -> None:
-        if not self._awake:
-            self._awake = True
-            self._queue.put(None)
+        if self._awake:
+            return
+        self._awake = True
+        self._queue.put(None)
         if not self._thread.is_alive():
             self._refuse_rest()
 
     def _refuse_rest(self) -> None:
-        """Refuse writes that are handed over after `close`."""
+        """Refuse writes that are handed over after `close`. A write that comes too late for this finds no wake-up, and calls it again."""
+        self._awake = False
         with self._turn:
             self._refuse(StoreUnavailable("the connection to the database is closed"))
 

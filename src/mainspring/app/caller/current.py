@@ -51,12 +51,8 @@ class FunctionCaller(Protocol):
 
 def current_caller(runtime: Runtime) -> Caller:
     """Return the caller of a verb of an app or client."""
-    return _caller(runtime, current.get())
-
-
-def _caller(runtime: Runtime, where: Any) -> Caller:
-    found: Caller = (runtime.callers or CALLERS)[type(where)](runtime, where)
-    return found
+    where = current.get()
+    return (runtime.callers or CALLERS)[type(where)](runtime, where)
 
 
 def caller_of_function(home: Home) -> FunctionCaller:
@@ -65,8 +61,10 @@ def caller_of_function(home: Home) -> FunctionCaller:
     if where is None:
         if not home._is_part_of_app:  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  (the other half)
             return WithoutApp(home)
-        return _caller(home._runtime, None)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-    return _caller(cast("Runtime", where.home), where)
+        runtime = home._runtime  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    else:
+        runtime = cast("Runtime", where.home)
+    return (runtime.callers or CALLERS)[type(where)](runtime, where)
 
 
 class WithoutApp:

@@ -127,6 +127,11 @@ class LocalStarts:
         given = (run.id for room in list(self._rooms) for run in list(room.given.values()))
         return {*(run.id for run in list(self._reserved.values())), *given, *self._returning}
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether `ids` is empty. Every start asks, so this does not make the set."""
+        return not (self._reserved or self._returning or any(room.given for room in list(self._rooms)))
+
     # -- reserve -------------------------------------------------------------------------------------------------------
     def reserve(self, run: NewRun, *, in_run: bool = False, by_name: bool = False) -> bool:
         """Make this worker the owner of a run that is about to be stored, if the run may begin here and a slot is free.
@@ -179,14 +184,8 @@ class LocalStarts:
         """Store runs, and begin those that have a slot here. Cancelling the future changes nothing about that. On the loop."""
         runs = [start.run for start in starts]
         local = self.reserve_each(runs, in_run=in_run)
-        answers = self._engine.committer.commit_all(starts, patient=False)
-        return self._follow(runs, answers) if local else answers
-
-    def _follow(self, runs: Sequence[NewRun], answers: asyncio.Future[list[Any]]) -> asyncio.Future[list[Any]]:
-        answers.add_done_callback(
-            lambda done: self.begin_if_stored(runs, _result(done) or [_failure(done)] * len(runs))
-        )
-        return asyncio.shield(answers)
+        then = partial(self.begin_if_stored, runs) if local else None
+        return self._engine.committer.commit_all(starts, patient=False, then=then)
 
     def follow_write(self, runs: Sequence[NewRun], answer: asyncio.Future[Any]) -> asyncio.Future[Any]:
         """Begin the runs that a write starts when the write is answered. Cancelling the returned future does not prevent that."""
@@ -253,12 +252,12 @@ class LocalStarts:
         self._perhaps_empty()
 
     def _perhaps_empty(self) -> None:
-        if not self.ids:
+        if self.is_empty:
             self._empty.set()
 
     async def drained(self) -> None:
         """Wait until every start is answered and every release is committed."""
-        while self.ids:
+        while not self.is_empty:
             self._empty.clear()
             await self._empty.wait()
 

@@ -33,6 +33,10 @@ class Phase(Enum):
     LEFT = "left"
     """No longer in the memory of this worker."""
 
+    __hash__ = (
+        object.__hash__
+    )  # that of Enum is a function in Python, and every operation looks its phase up in a table
+
 
 LEGAL: Final[Mapping[Phase, frozenset[Phase]]] = {
     Phase.RUNNING: frozenset({Phase.WAITING, Phase.SUSPENDING, Phase.HALTED, Phase.ENDING}),

@@ -159,8 +159,14 @@ class _Committer:
         self.hand_over(first, self._process.stage.loop, reply)
         return self.commit(second)
 
-    def commit_all(self, ops: Sequence[Op], *, patient: bool = True) -> asyncio.Future[list[Any]]:
-        return asyncio.gather(*[self.commit(op, patient=patient) for op in ops], return_exceptions=True)
+    def commit_all(
+        self, ops: Sequence[Op], *, patient: bool = True, then: Callable[[list[Any]], None] | None = None
+    ) -> asyncio.Future[list[Any]]:
+        answers = asyncio.gather(*[self.commit(op, patient=patient) for op in ops], return_exceptions=True)
+        if then is None:
+            return answers
+        answers.add_done_callback(lambda done: then(done.result()))
+        return asyncio.shield(answers)  # a caller that waits no longer must not keep `then` from the answers
 
     def commit_sync(self, op: Op, *, patient: bool = True) -> Any:
         raise NotImplementedError("`def` workflows have threads, which a simulation cannot repeat")
