@@ -20,8 +20,9 @@ def attributes_json(given: object, what: str) -> str:
         raise InvalidInput(f"{what} is a dict with names as keys, not {given!r}")
     try:
         text = msgspec.json.encode(named).decode()
-    except (TypeError, ValueError) as error:
+        stored = json.loads(text)
+    except (TypeError, ValueError, RecursionError) as error:
         raise NotSerializable(f"{what} cannot be stored as JSON: {error}") from None
-    if json.loads(text) != named or "\\u0000" in text:
+    if stored != named or "\\u0000" in text:
         raise NotSerializable(f"{what} are plain JSON values (strings, numbers, booleans, lists, dicts), not {given!r}")
     return text

@@ -180,6 +180,10 @@ def encode_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         return _write({_NAMELESS: UNTAGGED.lower(args), **UNTAGGED.lower(kwargs)}).decode()
     except Misfit as misfit:
         raise NotSerializable(f"the arguments cannot be stored as JSON: {misfit}.") from None
+    except RecursionError:
+        raise NotSerializable(
+            "the arguments cannot be stored as JSON: they are nested too deeply, or contain themselves."
+        ) from None
 
 
 def _function(fn: Any) -> Any:

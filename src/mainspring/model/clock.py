@@ -24,6 +24,7 @@ SECOND = 1_000_000
 """One second, in the unit of stored times."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST, _LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 _LONGEST_SLEEP = 30.0
 _TRUSTED = 90 * SECOND
 """How long a measurement of the offset is trusted: three times the interval between measurements."""
@@ -217,8 +218,11 @@ class _SystemAlarm:
 
 
 def to_datetime(micros: int) -> datetime:
-    """Convert a stored time to an aware datetime in UTC."""
-    return _EPOCH + timedelta(microseconds=micros)
+    """Convert a stored time to an aware datetime in UTC. A time that a datetime cannot hold becomes the last or first one it can."""
+    try:
+        return _EPOCH + timedelta(microseconds=micros)
+    except OverflowError:  # written by other means than this library: one such row must not hide the others
+        return _LAST if micros > 0 else _FIRST
 
 
 def to_micros(moment: datetime) -> int:

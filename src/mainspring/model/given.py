@@ -69,8 +69,12 @@ def check_time(what: str, value: object) -> int:
             raise InvalidInput(
                 f"{what} {value.isoformat()} has no zone; write an aware datetime, such as datetime.now(UTC)"
             )
-        return to_micros(value)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        found = to_micros(value)
+        if not _YEARS[0] * SECOND <= found < (_YEARS[1] + 1) * SECOND:  # its offset can lead out of them
+            raise InvalidInput(f"{what} {value.isoformat()} is not in the years 1 to 9999 of UTC")
+        return found
+    infinite = isinstance(value, float) and not math.isfinite(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or infinite:
         raise InvalidInput(
             f"{what} is an aware datetime, such as datetime.now(UTC), or seconds since 1970, not {short(value)}"
         )

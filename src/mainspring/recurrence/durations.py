@@ -19,6 +19,10 @@ _DECIMAL_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw])")
 # A longer phrase cannot be a duration that `timedelta` holds. The bound keeps absurd input cheap.
 _LONGEST_PHRASE = 100
 
+LONGEST = timedelta(days=365_000)
+"""The longest duration. A time that is computed with it, and shown as a datetime, must stay before the year 10000."""
+_LONGEST_SECONDS = LONGEST.days * 86_400
+
 
 def parse_duration(value: timedelta | float | str) -> timedelta:
     """Return the duration of a phrase such as `"4w3d2h1m"`, a `timedelta`, or a number of seconds.
@@ -31,7 +35,7 @@ def parse_duration(value: timedelta | float | str) -> timedelta:
     if isinstance(value, timedelta):
         if value < timedelta(0):
             raise InvalidInput(f"duration: {value!r} is negative; write a duration of zero or more")
-        return value
+        return _bounded(value, repr(value))
     return _from_seconds(value)
 
 
@@ -63,13 +67,7 @@ def _from_phrase(phrase: str) -> timedelta:
         raise InvalidInput(f"duration: a phrase of {len(phrase)} characters is too long; write one like '4w3d2h1m'")
     if not _PHRASE.fullmatch(phrase):
         raise InvalidInput(f"duration: {phrase!r} is not a time phrase; {_advice(phrase)}")
-    seconds = sum(int(number) * _SECONDS[unit] for number, unit in _PART.findall(phrase))
-    try:
-        return timedelta(seconds=seconds)
-    except OverflowError:
-        raise InvalidInput(
-            f"duration: {phrase!r} is longer than {timedelta.max.days} days, the longest there is"
-        ) from None
+    return _bounded(sum(int(number) * _SECONDS[unit] for number, unit in _PART.findall(phrase)), repr(phrase))
 
 
 def _from_seconds(value: object) -> timedelta:
@@ -82,12 +80,17 @@ def _from_seconds(value: object) -> timedelta:
         raise InvalidInput(f"duration: {value!r} is not a number of seconds")
     if value < 0:
         raise InvalidInput(f"duration: {value!r} seconds is negative; write a duration of zero or more")
-    try:
-        return timedelta(seconds=value)
-    except OverflowError:
+    return _bounded(value, f"{value!r} seconds")
+
+
+def _bounded(length: timedelta | float, given: str) -> timedelta:
+    seconds = length.total_seconds() if isinstance(length, timedelta) else length
+    if seconds > _LONGEST_SECONDS:
         raise InvalidInput(
-            f"duration: {value!r} seconds is longer than {timedelta.max.days} days, the longest there is"
-        ) from None
+            f"duration: {given} is longer than {LONGEST.days:,} days, about a thousand years, the longest there is; where None means "
+            "no limit, write None"
+        )
+    return length if isinstance(length, timedelta) else timedelta(seconds=length)
 
 
 def _advice(phrase: str) -> str:
