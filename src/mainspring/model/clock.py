@@ -113,7 +113,7 @@ class SystemClock:
 
     def now(self) -> int:
         if self._measure is None:
-            return machine_time()
+            return time.time_ns() // 1_000  # as `machine_time`, without a call: every step asks three times
         steady = steady_time()
         if self._doubtful(steady):
             self.on_doubt()

@@ -73,7 +73,7 @@ def step(ex: Execution, position: str, call: StepCall) -> Flow:
         except Exception as caught:  # noqa: BLE001  (an exception of the user's function is the outcome)
             error = caught
         else:
-            if recorded is None and _is_whole_job(ex, record, call):
+            if call.batch is not None and recorded is None and _is_whole_job(ex, record, call):
                 return value
             return (yield from conclude(ex, _succeeded(record, began), call.result, output=text))
         pause, error = _judged(call.retry, record, error, began, ex.engine.clock.now())
@@ -95,8 +95,7 @@ def _is_whole_job(ex: Execution, record: Step, call: StepCall) -> bool:
 
     In a halted run the outcome of a step in flight is recorded by itself.
     """
-    alone = call.batch is not None and ex.function.kind == "step"
-    return alone and record.attempts == 1 and not call.at_most_once and ex.signal is None
+    return ex.function.kind == "step" and record.attempts == 1 and not call.at_most_once and ex.signal is None
 
 
 def _taken_up(ex: Execution, record: Step, call: StepCall) -> Flow:

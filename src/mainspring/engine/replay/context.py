@@ -111,7 +111,7 @@ class Branch:
 class StepScope:
     """The position of code inside a step. Operations are plain calls there, and runs that it starts have ids of the step."""
 
-    __slots__ = ("_draws", "_sent", "_started", "attempt", "execution", "name", "position", "quota")
+    __slots__ = ("_draws", "_quota", "_sent", "_started", "attempt", "execution", "name", "position")
 
     def __init__(self, execution: Execution, position: str, attempt: int, name: str) -> None:
         self.execution = execution
@@ -119,10 +119,17 @@ class StepScope:
         # A step that is a run of its own is retried with the run, and its own count then begins at 1 again.
         self.attempt = attempt if execution.function.kind == "workflow" else execution.run.attempts - 1 + attempt
         self.name = name
-        self.quota = Quota()
+        self._quota: Quota | None = None
         self._started = 0
         self._sent = 0
         self._draws = 0
+
+    @property
+    def quota(self) -> Quota:
+        """The functions that this attempt has scheduled. Few steps schedule any."""
+        if self._quota is None:
+            self._quota = Quota()
+        return self._quota
 
     def next_draw(self) -> str:
         """A number for something drawn by chance: the same in every attempt."""
