@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
-from mainspring import App, Overlap, Policy, Settings, Spec, run
+from mainspring import App, Client, Overlap, Policy, Settings, Spec, Tx, run
+from mainspring.store.verbs import planning
 from mainspring.testing import world
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -90,3 +94,53 @@ async def test_a_run_stays_with_the_schedule_that_started_it(store_url: str) -> 
         paused = [(await app.schedules.describe(name)).pause_note for name in ("first", "second")]
         assert held in str(paused[0])
         assert paused[1] is None
+
+
+@pytest.mark.parametrize(
+    ("mode", "outcome"),
+    [
+        ("return_existing", "skipped_overlap"),
+        ("unsafe_dedupe", "skipped_overlap"),
+        ("reject", "start_failed"),
+    ],
+)
+async def test_a_trigger_in_a_transaction_whose_key_is_taken_at_the_same_moment_starts_nothing(
+    store_url: str, mode: str, outcome: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On SQLite nobody can take the key while the transaction is open, so there it is taken before."""
+    app = App(store_url)
+
+    @app.workflow
+    async def work() -> None:
+        await run.sleep("1h")
+
+    @app.transaction
+    def trigger(_tx: Tx) -> bool:
+        return app.schedules.trigger.sync("s") is not None
+
+    client = Client(store_url)
+    looked = planning._find_held_keys
+
+    def take() -> None:
+        taking = threading.Thread(target=client.options(id="holder", key="one").start.sync, args=("work",))
+        taking.start()
+        taking.join()
+
+    def looked_a_moment_before(*args: Any) -> Any:
+        found = yield from looked(*args)
+        take()
+        return found
+
+    async with app:
+        call = work.options(key="one", key_mode=mode).bind()  # type: ignore[arg-type]
+        await app.schedules.create("s", call, Spec(intervals=["1h"]), Policy(Overlap.ALLOW_ALL))
+        if store_url.startswith("sqlite"):
+            await asyncio.to_thread(take)
+        else:
+            monkeypatch.setattr(planning, "_find_held_keys", looked_a_moment_before)
+        assert await trigger.aio() is False
+        (tick,) = (await app.schedules.ticks("s")).ticks
+        assert (tick.outcome, tick.run, tick.reason) == (outcome, None, "run holder has the key 'one'")
+        assert (await app.schedules.describe("s")).starts == 0
+        assert [each.id for each in await app.runs.list(workflow="work")] == ["holder"]
+    client.close()

@@ -86,6 +86,7 @@ def decide_all(tx: Transaction, situations: Sequence[Situation], decide: Decide)
     while True:
         refused = yield from _start(tx, [plans[number] for number in fresh])
         refused |= yield from _find_held_keys(tx, plans)
+        refused = refused or (yield from _take_keys(tx, plans))
         if not refused:
             return plans
         fresh = [number for number, plan in enumerate(plans) if any(start.run.uid in refused for start in plan.starts)]
@@ -105,7 +106,7 @@ def _start(tx: Transaction, plans: Iterable[Plan]) -> Script[dict[str, Refusal]]
     taken = [run for run, _, _ in plain if run.uid not in made]
     if keyed := {start.run.id: start.run for start, _ in starts if start.run.key is not None}:
         taken += [keyed[row[0]] for row in (yield from tx.execute(EXISTING, ids=list(keyed)))]
-    return {run.uid: (TickOutcome.START_FAILED, f"there is a run {run.id} already") for run in taken}
+    return {run.uid: _id_taken(run) for run in taken}
 
 
 def _find_held_keys(tx: Transaction, plans: Iterable[Plan]) -> Script[dict[str, Refusal]]:
@@ -121,6 +122,24 @@ def _find_held_keys(tx: Transaction, plans: Iterable[Plan]) -> Script[dict[str, 
         if holder != run.id and run.key_mode in KEEPING:
             refused[run.uid] = _refusal(run, holder)
     return refused
+
+
+def _take_keys(tx: Transaction, plans: Iterable[Plan]) -> Script[dict[str, Refusal]]:
+    """Start the runs that must not change the holder of their key. Return, by uid, those whose key was taken a moment ago.
+
+    Such a start changes nothing else, so that it can be discarded and decided again, also in a transaction that cannot be repeated.
+    """
+    for run in (each.run for plan in plans for each in plan.starts):
+        if run.key is None or run.key_mode not in KEEPING:
+            continue
+        started = (yield from start(tx, [Start(run)]))[0]
+        if not started.created:
+            return {run.uid: _refusal(run, started.id) if started.id else _id_taken(run)}
+    return {}
+
+
+def _id_taken(run: NewRun) -> Refusal:
+    return TickOutcome.START_FAILED, f"there is a run {run.id} already"
 
 
 def _refusal(run: NewRun, holder: str) -> Refusal:
@@ -169,18 +188,23 @@ def _has_runs_to_claim(plan: Plan) -> bool:
 
 
 def _start_keyed(tx: Transaction, plan: Plan, beginning: Beginning) -> Script[None]:
-    """Start a run with a key. If another run takes over its request, the tick records that run."""
+    """Start a run with a key, unless `_take_keys` has. If another run takes over its request, the tick records that run."""
     run = beginning.run
-    started = (yield from start(tx, [Start(run)]))[0]
-    if not started.created and (not started.id or run.key_mode in KEEPING):  # the id or the key was taken a moment ago
-        if not tx.users:
-            raise Blocked([started.id or run.id])
-        return
+    holder = run.id
+    if run.key_mode not in KEEPING:
+        started = (yield from start(tx, [Start(run)]))[0]
+        if not started.created and not started.id:  # the id was taken a moment ago
+            if not tx.users:
+                raise Blocked([run.id])
+            for tick in plan.ticks:
+                if tick.run == run.id:
+                    tick.outcome, tick.reason = _id_taken(run)
+            return
+        holder = started.id or run.id
     for tick in plan.ticks:
-        if started.id and tick.run == run.id:
-            tick.run = started.id
-    values = {"schedule": plan.schedule.id, "tick": beginning.tick, "id": started.id or run.id}
-    yield from tx.execute(sql.OF_SCHEDULE, **values)
+        if tick.run == run.id:
+            tick.run = holder
+    yield from tx.execute(sql.OF_SCHEDULE, schedule=plan.schedule.id, tick=beginning.tick, id=holder)
 
 
 def _stop(tx: Transaction, plan: Plan) -> Script[None]:
