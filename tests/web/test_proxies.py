@@ -134,7 +134,43 @@ async def caddy(text: str, behind: int, folder: Path) -> AsyncGenerator[httpx.As
         yield asking
 
 
-PROXIES: dict[str, tuple[Any, str]] = {"nginx": (nginx, "nginx"), "caddy": (caddy, "caddyfile")}
+@asynccontextmanager
+async def traefik(text: str, behind: int, folder: Path) -> AsyncGenerator[httpx.AsyncClient]:
+    program = shutil.which("traefik")
+    if program is None:
+        pytest.skip("traefik is not installed")
+    port, configuration = free_port(), folder / "dynamic.yaml"
+    configuration.write_text(text.replace(":7070", f":{behind}"))
+    command = [
+        *(program, f"--entryPoints.websecure.address=127.0.0.1:{port}", f"--providers.file.filename={configuration}"),
+        *("--global.checkNewVersion=false", "--global.sendAnonymousUsage=false", "--log.level=ERROR"),
+    ]
+    async with (
+        running(command, port, folder),
+        # It makes a certificate of its own, for no name in particular.
+        httpx.AsyncClient(
+            transport=_Pinned(verify=False), base_url=f"https://ops.example:{port}", timeout=60
+        ) as asking,
+    ):
+        async with asyncio.timeout(120):
+            while not await _is_routed(asking):  # noqa: ASYNC110  (another process, which says nothing)
+                await asyncio.sleep(0.02)
+        yield asking
+
+
+async def _is_routed(asking: httpx.AsyncClient) -> bool:
+    """Whether the proxy has read its file. It listens before that, and closes or refuses what it gets."""
+    try:
+        return (await asking.get("/healthz")).status_code != 404
+    except httpx.TransportError:
+        return False
+
+
+PROXIES: dict[str, tuple[Any, str]] = {
+    "nginx": (nginx, "nginx"),
+    "caddy": (caddy, "caddyfile"),
+    "traefik": (traefik, "yaml"),
+}
 
 
 @pytest.mark.parametrize("name", PROXIES)
