@@ -31,6 +31,7 @@ from mainspring.errors import Conflict, InvalidInput, NotFound
 from mainspring.model.clock import to_datetime, to_micros
 from mainspring.operations.connect import connect
 from mainspring.operations.schedules.declared import Declared
+from mainspring.schedules.actions import Action
 from mainspring.schedules.definition import Definition, spec_json
 from mainspring.store.open import open_store, sqlite_path
 from tests.schedules.auditing import Acts, audit
@@ -172,7 +173,7 @@ class Operator:
 
     def update_action(self, name: str) -> None:
         other = self._chance.choice([name, f"{name}-other"])
-        columns = Definition(name, "job", "{}", Spec(), action_id=other).columns()
+        columns = Definition(name, "job", "{}", Spec(), action=Action(other)).columns()
         self._change(name, lambda control: control.update({"action": columns["action"]}, None, over=False))
 
     def reset(self, name: str) -> None:

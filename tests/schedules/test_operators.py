@@ -10,6 +10,7 @@ import pytest
 from mainspring import Overlap, Policy, Spec, State
 from mainspring.errors import InvalidInput, RunCancelled
 from mainspring.model.schedules import TickOutcome
+from mainspring.schedules.actions import Action
 from mainspring.schedules.definition import Definition
 from tests.schedules.conftest import at
 
@@ -77,7 +78,7 @@ def test_a_promised_run_begins_under_its_own_id_whatever_runs_are_called_by_then
     stepped.schedules.trigger("s")
     promised = stepped.schedules.trigger("s").run
     assert promised is not None
-    update(stepped, Definition("s", "wf", "{}", Spec(), action_id="other"), "action")
+    update(stepped, Definition("s", "wf", "{}", Spec(), action=Action("other")), "action")
     assert len(stepped.work_off()) == 2
     assert [tick.run for tick in stepped.ticks()].count(promised) == 1
     found = stepped.store.run(promised)

@@ -29,7 +29,7 @@ class Action(Struct, frozen=True):
     """How a schedule's function is started, beside its name and arguments."""
 
     id: str
-    """The first part of its runs' ids."""
+    """The first part of its runs' ids. Empty in a definition: the id of the schedule."""
     kind: str = "workflow"
     timeout: int | None = None
     attributes: dict[str, Any] = {}
@@ -44,6 +44,10 @@ class Action(Struct, frozen=True):
     """The parameter whose `_cron` gets the time of the tick, for an entry of a crontab."""
     times: bool = False
     """Whether the function is called with the scheduled and the actual time instead of arguments."""
+
+    def named(self, schedule: str) -> Action:
+        """Return the action with an id, by default that of the schedule."""
+        return self if self.id else msgspec.structs.replace(self, id=schedule)
 
     def to_json(self) -> str:
         return msgspec.json.encode(self).decode()

@@ -22,57 +22,30 @@ if TYPE_CHECKING:
 LONGEST_NOTE = 1_000
 _LONGEST_ID = 400
 """The maximum length of a schedule id. A run's id also has the time and the request."""
+_PLAIN = Action("")
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """The spec, action and policy of a schedule. `action_id` defaults to the schedule's own id."""
+    """The spec, action and policy of a schedule. The runs of an action without an id have the schedule's own."""
 
     id: str
     workflow: str
     input: str
     spec: Spec
     policy: Policy = field(default_factory=Policy)
-    kind: str = "workflow"
-    action_id: str | None = None
-    timeout: int | None = None
-    run_attributes: dict[str, Any] = field(default_factory=dict[str, Any])
-    version: str | None = None
-    times: bool = False
-    queue: str | None = None
-    priority: int = 0
-    partition: str = ""
-    key: str | None = None
-    key_mode: str | None = None
-    retry: str | None = None
-    cron: str | None = None
-    """The parameter that gets the payload of a crontab entry."""
+    action: Action = _PLAIN
     attributes: dict[str, Any] = field(default_factory=dict[str, Any])
     note: str | None = None
 
     def columns(self) -> dict[str, Any]:
         """Return the columns of the definition."""
-        action = Action(
-            self.action_id or self.id,
-            self.kind,
-            self.timeout,
-            self.run_attributes,
-            self.version,
-            self.queue,
-            self.priority,
-            self.partition,
-            self.key,
-            self.key_mode,
-            self.retry,
-            self.cron,
-            self.times,
-        )
         spec = spec_json(self.spec)
         return {
             "spec": spec,
             "canonical": canonical_json(spec),
             "workflow": self.workflow,
-            "action": action.to_json(),
+            "action": self.action.named(self.id).to_json(),
             "input": self.input,
             "policy": json.dumps(self.policy.to_dict()),
             "attributes": attributes_json(self.attributes, "attributes"),

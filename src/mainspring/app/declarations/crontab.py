@@ -99,7 +99,7 @@ def _parsed(items: Sequence[CronItem | ParsedCronItem]) -> list[ParsedCronItem]:
 
 
 def _definition(item: ParsedCronItem, registry: Registry) -> Definition:
-    from mainspring.schedules.actions import LATE  # noqa: PLC0415
+    from mainspring.schedules.actions import LATE, Action  # noqa: PLC0415
     from mainspring.schedules.definition import Definition  # noqa: PLC0415
     from mainspring.schedules.policy import Policy  # noqa: PLC0415
 
@@ -107,12 +107,9 @@ def _definition(item: ParsedCronItem, registry: Registry) -> Definition:
     options = item.options
     fill = item.backfill_period
     retry = Retry(options.max_attempts or _ATTEMPTS, first=math.e, factor=math.e, cap=math.exp(10))
-    return Definition(
-        item.identifier,
-        function.name,
-        *_input(function, item),
-        policy=Policy("allow_all", catchup=max(fill.total_seconds(), LATE)),
-        kind=function.kind,
+    action = Action(
+        "",
+        function.kind,
         timeout=function.timeout if function.kind == "workflow" else None,
         queue=options.queue_name or function.queue,
         priority=options.priority or 0,
@@ -121,6 +118,8 @@ def _definition(item: ParsedCronItem, registry: Registry) -> Definition:
         retry=None if function.at_most_once else stored(retry),
         cron=_parameter(function),
     )
+    policy = Policy("allow_all", catchup=max(fill.total_seconds(), LATE))
+    return Definition(item.identifier, function.name, *_input(function, item), policy, action)
 
 
 def _input(function: Function, item: ParsedCronItem) -> tuple[str, Any]:

@@ -104,7 +104,7 @@ class DeclaredSchedules:
         if there is not None and there.columns() != definition.columns():
             raise AlreadyRegistered(
                 f"two schedules are called {definition.id!r}; give one of them another id"
-                + (" with @app.scheduled(…, id=…)" if definition.times else "")
+                + (" with @app.scheduled(…, id=…)" if definition.action.times else "")
             )
         self._all[definition.id] = definition
 

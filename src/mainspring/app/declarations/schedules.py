@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from mainspring.app.functions.functions import as_call
+from mainspring.app.functions.invocation import own_retry
 from mainspring.app.functions.options import Options, moment
 from mainspring.engine.registry import Bound
-from mainspring.engine.retry import stored
 from mainspring.errors import InvalidInput
 from mainspring.model.clock import to_datetime
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mainspring.app.runtime import Runtime
     from mainspring.engine.registry import Function
     from mainspring.recurrence import Cron, Fold, Gap, Spec
+    from mainspring.schedules.actions import Action
     from mainspring.schedules.definition import Definition
     from mainspring.schedules.policy import Policy
 
@@ -67,20 +68,21 @@ def define(
     check_schedule_id(schedule)
     check_note(note)
     _check(spec, policy)
+    action = action_of_call(call)
     return Definition(
         schedule,
-        **call_columns(call),
-        spec=spec,
-        policy=policy or Policy(),
-        attributes=json.loads(attributes_json(attributes or {}, "attributes")),
-        note=note,
+        call.name,
+        call.encode(),
+        spec,
+        policy or Policy(),
+        action,
+        json.loads(attributes_json(attributes or {}, "attributes")),
+        note,
     )
 
 
-def call_columns(call: Call[Any]) -> dict[str, Any]:
-    """Return the columns of a definition that describe the call."""
-    import json  # noqa: PLC0415
-
+def action_of_call(call: Call[Any]) -> Action:
+    """Return how a schedule starts the function of a call. Raise an error for options that a schedule decides itself."""
     from mainspring.schedules.definition import check_schedule_id  # noqa: PLC0415
 
     function, options = call.function, call.options
@@ -88,39 +90,34 @@ def call_columns(call: Call[Any]) -> dict[str, Any]:
         raise InvalidInput(f"a schedule says when {function.name!r} starts; leave out after, at and detached")
     if options.debounce is not None:
         raise InvalidInput(f"a schedule says when {function.name!r} starts; leave out debounce")
-    attributes: dict[str, Any] = json.loads(options.attributes or "{}")
-    if own_names := sorted({"schedule_id", "scheduled_at"} & set(attributes)):
+    made = _action(function, options)
+    if own_names := sorted({"schedule_id", "scheduled_at"} & set(made.attributes)):
         raise InvalidInput(f"a schedule gives its runs the attribute {' and '.join(own_names)} itself; leave it out")
     if options.id is not None:
         check_schedule_id(options.id, "id of runs")
+    return made
+
+
+def _action(function: Function, options: Options, *, times: bool = False) -> Action:
+    import json  # noqa: PLC0415
+
+    from mainspring.schedules.actions import Action  # noqa: PLC0415
+
     own = function.timeout if function.kind == "workflow" else None
-    return {
-        "workflow": function.name,
-        "input": call.encode(),
-        "kind": function.kind,
-        "action_id": options.id,
-        "timeout": None if options.no_timeout else options.timeout or own,
-        "run_attributes": attributes,
-        "version": options.version,
-        **how_queued(function, options),
-    }
-
-
-def how_queued(function: Function, options: Options) -> dict[str, Any]:
-    """Return the queue of a call's runs, their order in it, and their retry policy."""
-    own = (
-        stored(function.retry, of_function=True)
-        if function.kind == "workflow" and function.retry.attempts > 1
-        else None
+    return Action(
+        options.id or "",
+        function.kind,
+        None if options.no_timeout else options.timeout or own,
+        json.loads(options.attributes or "{}"),
+        options.version,
+        options.queue or function.queue,
+        options.priority,
+        options.partition,
+        options.key,
+        options.key_mode,
+        options.retry or own_retry(function),
+        times=times,
     )
-    return {
-        "queue": options.queue or function.queue,
-        "priority": options.priority,
-        "partition": options.partition,
-        "key": options.key,
-        "key_mode": options.key_mode,
-        "retry": options.retry or own,
-    }
 
 
 def scheduled(
@@ -158,18 +155,14 @@ def scheduled(
     if args is not None and not isinstance(args, (tuple, list)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidInput(f"@app.scheduled: args are the arguments in a tuple, such as (1, 2), not {args!r}")
     times = args is None and _takes_times(function)
-    own = function.timeout if function.kind == "workflow" else None
     return Definition(
         check_schedule_id(function.name if schedule is None else schedule),
         function.name,
         "{}" if times else function.codec.bind_and_encode(tuple(args or ()), {}),
         spec,
         _policy(mode, policy),
-        kind=function.kind,
-        timeout=own,
-        times=times,
+        _action(function, Options(), times=times),
         note=check_note(note),
-        **how_queued(function, Options()),
     )
 
 
@@ -253,22 +246,14 @@ def columns(schedule: str, named: dict[str, Any]) -> dict[str, Any]:
 
     from mainspring.codec.attributes import attributes_json  # noqa: PLC0415
     from mainspring.recurrence import Spec  # noqa: PLC0415
-    from mainspring.schedules.actions import Action  # noqa: PLC0415
     from mainspring.schedules.definition import canonical_json, check_note, spec_json  # noqa: PLC0415
     from mainspring.schedules.policy import Policy, check_count  # noqa: PLC0415
 
     values: dict[str, Any] = {}
     if "call" in named:
-        given = call_columns(as_call(named["call"]))
-        action = Action(
-            given["action_id"] or schedule,
-            given["kind"],
-            given["timeout"],
-            given["run_attributes"],
-            given["version"],
-            **{name: given[name] for name in ("queue", "priority", "partition", "key", "key_mode", "retry")},
-        )
-        values |= {"workflow": given["workflow"], "input": given["input"], "action": action.to_json()}
+        call = as_call(named["call"])
+        action = action_of_call(call).named(schedule)
+        values |= {"workflow": call.name, "input": call.encode(), "action": action.to_json()}
     if "spec" in named:
         if not isinstance(named["spec"], Spec):
             raise InvalidInput(f"a schedule takes a Spec, such as Spec(cron=[…]), not {named['spec']!r}")

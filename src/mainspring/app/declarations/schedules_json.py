@@ -34,20 +34,14 @@ def definition_of(given: object) -> Definition:
     if missing:
         raise InvalidInput(f"schedule {name!r}: {', '.join(missing)} must be given")
     try:
-        action = _action(name, found)
+        action = _action(found)
         return Definition(
             check_schedule_id(found["id"]),
             _workflow(found["workflow"]),
             _input(found),
             Spec.from_dict(found["spec"]),
             Policy.from_dict(_object(found.get("policy", {}), "policy")),
-            action_id=action.id,
-            timeout=action.timeout,
-            run_attributes=action.attributes,
-            version=action.version,
-            queue=action.queue,
-            priority=action.priority,
-            partition=action.partition,
+            action,
             attributes=dict(_object(found.get("attributes", {}), "attributes")),
             note=check_note(found.get("note")),
         )
@@ -75,7 +69,7 @@ def changes_of(given: Mapping[str, Any], present: Mapping[str, Any], schedule: s
     if "options" in found:
         action = present["action"]
         kept = {key: action[key] for key in _OPTIONS}
-        made = _action(schedule, {"options": {**kept, **_object(found["options"], "options", _OPTIONS)}})
+        made = _action({"options": {**kept, **_object(found["options"], "options", _OPTIONS)}}).named(schedule)
         values["action"] = structs.replace(made, **{key: action[key] for key in _KEPT}).to_json()
     if "spec" in found:
         text = spec_json(Spec.from_dict(found["spec"]))
@@ -116,11 +110,11 @@ def _input(found: Mapping[str, Any]) -> str:
     return encode_call(tuple(args), dict(named))
 
 
-def _action(schedule: str, found: Mapping[str, Any]) -> Action:
+def _action(found: Mapping[str, Any]) -> Action:
     named = _object(found.get("options", {}), "options", _OPTIONS)
     options = Options().with_(cast("Any", {key: value for key, value in named.items() if value not in (None, "")}))
     return Action(
-        options.id or schedule,
+        options.id or "",
         timeout=options.timeout,
         attributes=json.loads(options.attributes or "{}"),
         version=options.version,

@@ -108,7 +108,7 @@ def _new_run(runtime: Runtime, call: Invocation, text: str, now: int, ex: Execut
         partition=options.partition,
         key=options.key,
         key_mode=options.key_mode,
-        retry=options.retry or _own_retry(function),
+        retry=options.retry or own_retry(function),
     )
     if options.debounce is not None:
         _put_off(new, options.debounce, now)
@@ -149,8 +149,8 @@ def _attributes(runtime: Runtime, options: Options, parent: Execution | None) ->
     return json.dumps({**carried, **json.loads(own), **named}, ensure_ascii=False)
 
 
-def _own_retry(function: Function) -> str | None:
-    """The retry policy of a workflow for its runs, if it has one."""
+def own_retry(function: Function) -> str | None:
+    """Return the retry policy of a workflow for its runs as stored, if it has one."""
     return (
         stored(function.retry, of_function=True)
         if function.kind == "workflow" and function.retry.attempts > 1

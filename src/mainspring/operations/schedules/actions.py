@@ -129,7 +129,7 @@ class Schedules(ScheduleViews):
     def _row(self, definition: Definition, *, paused: bool = False) -> Schedule:
         check_schedule_id(definition.id)
         check_note(definition.note)
-        self._check_queue(definition.id, definition.queue)
+        self._check_queue(definition.id, definition.action.queue)
         check_declared(definition.id, definition.policy)
         return definition.row(self._clock.now(), paused=paused, made_by=self._origin)
 

@@ -58,8 +58,9 @@ class Crontabs:
         """Create or update the schedules of the entries that this process lists. Its worker's row already has them."""
         listed = self._listed()
         for definition in definitions:
-            if definition.queue is not None and self._store.queues.get(definition.queue) is None:
-                self._store.queues.set(Queue(definition.queue, Limits(concurrency=1), created=self._clock.now()))
+            queue = definition.action.queue
+            if queue is not None and self._store.queues.get(queue) is None:
+                self._store.queues.set(Queue(queue, Limits(concurrency=1), created=self._clock.now()))
             self._bring(replace(definition, spec=_union(definition.id, listed.get(definition.id, []), definition.spec)))
 
     def _bring(self, definition: Definition) -> None:
