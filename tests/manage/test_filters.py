@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from mainspring import Client
 from mainspring.cli.main import main
 from mainspring.errors import InvalidInput
-from mainspring.operations.filter_values import MOST_VALUES
+from mainspring.operations.filters import MOST_VALUES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

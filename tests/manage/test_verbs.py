@@ -16,12 +16,11 @@ from mainspring.app.nouns.schedules import AppSchedules
 from mainspring.cli.main import main
 from mainspring.errors import InvalidInput
 from mainspring.operations.actions import summary_of
+from mainspring.operations.filters import SCHEDULE_FILTERS, TRAITS, RunTraits, ScheduleFilters
 from mainspring.operations.queues import QUEUE_ACTIONS
 from mainspring.operations.runs.actions import RUN_ACTIONS, RunActions
-from mainspring.operations.runs.filters import TRAITS, RunTraits
 from mainspring.operations.scheduled_functions import FUNCTION_ACTIONS
 from mainspring.operations.schedules.actions import SCHEDULE_ACTIONS
-from mainspring.operations.schedules.filters import SCHEDULE_FILTERS, ScheduleFilters
 from mainspring.operations.versions import VERSION_ACTIONS
 from mainspring.testing import world
 from mainspring.web.site import ACTIONS, VIEWS

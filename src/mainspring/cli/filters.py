@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from mainspring.model.clock import Clock
-    from mainspring.operations.filter_values import Filter
+    from mainspring.operations.filters import Filter
 
 F = TypeVar("F", bound="Callable[..., Any]")
 

@@ -8,9 +8,9 @@ from datetime import datetime  # noqa: TC003  (pages are described by their anno
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainspring.errors import InvalidInput
-from mainspring.model.clock import to_datetime
-from mainspring.operations.filter_values import cursor
-from mainspring.store.sealing.payloads import shown, shown_input
+from mainspring.operations.filters import cursor
+from mainspring.operations.records import shown
+from mainspring.store.sealing.payloads import shown_input
 from mainspring.store.verbs.dashboard import Entry
 
 if TYPE_CHECKING:
@@ -96,17 +96,7 @@ class Audit:
             raise InvalidInput(f"a page has at least one entry, not {limit}")
         found = self._store.entries(cursor(after), limit + 1)
         page = found[:limit]
-        return AuditPage([_deed(entry) for entry in page], page[-1].id if len(found) > limit else None)
-
-
-def _deed(entry: Entry) -> AuditEntry:
-    return AuditEntry(
-        entry.id,
-        to_datetime(entry.at),
-        entry.who,
-        entry.action,
-        json.loads(entry.subject),
-        entry.reason,
-        shown_input(entry.details),
-        None if entry.outcome is None else shown(entry.outcome),
-    )
+        return AuditPage(
+            [shown(AuditEntry, entry, details=shown_input(entry.details)) for entry in page],
+            page[-1].id if len(found) > limit else None,
+        )

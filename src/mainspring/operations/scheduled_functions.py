@@ -12,7 +12,7 @@ from mainspring.model.clock import to_datetime
 from mainspring.model.given import check_name
 from mainspring.model.states import State
 from mainspring.operations.actions import Actions, Answer
-from mainspring.operations.filter_values import one_of, page_size, texts, time, time_cursor
+from mainspring.operations.filters import one_of, page_size, texts, time, time_cursor
 from mainspring.operations.paging import Page
 from mainspring.operations.runs.actions import RunActions
 from mainspring.operations.runs.bulk import Found
@@ -21,7 +21,7 @@ from mainspring.store.verbs.scheduled_functions import FunctionFilter
 
 if TYPE_CHECKING:
     from mainspring.model.clock import Clock
-    from mainspring.operations.filter_values import Texts, Time
+    from mainspring.operations.filters import Texts, Time
     from mainspring.store.protocol import Store
     from mainspring.store.verbs.scheduled_functions import FunctionRow, Functions
 

@@ -6,8 +6,8 @@ import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
 from mainspring.model.states import State
+from mainspring.operations.filters import run_filter
 from mainspring.operations.queues import Queues
-from mainspring.operations.runs.filters import run_filter
 from mainspring.operations.versions import Versions
 
 if TYPE_CHECKING:

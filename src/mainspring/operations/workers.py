@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime  # noqa: TC003  (a run that asks for a WorkerInfo records it, and reads it back by its annotations)
 from typing import TYPE_CHECKING
 
-from mainspring.model.clock import SECOND, to_datetime
+from mainspring.model.clock import SECOND
+from mainspring.operations.records import shown
 from mainspring.store.bad_rows import readable
 
 if TYPE_CHECKING:
@@ -49,14 +50,10 @@ class Workers:
 
 
 def _info(worker: Worker, now: int) -> WorkerInfo:
-    return WorkerInfo(
-        id=worker.id,
-        host=worker.host,
-        pid=worker.pid,
-        version=worker.version,
+    return shown(
+        WorkerInfo,
+        worker,
         functions=sorted(json.loads(worker.functions)),
-        started=to_datetime(worker.started),
-        seen=to_datetime(worker.seen),
         silent=max(0, now - worker.seen) / SECOND,
         instances=sorted({name for names in json.loads(worker.instances).values() for name in names}),
     )

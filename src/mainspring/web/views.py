@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from mainspring.operations.actions import Action as Verb
     from mainspring.operations.connect import Operations
-    from mainspring.operations.filter_values import Filter
+    from mainspring.operations.filters import Filter
     from mainspring.web.redaction import Redactor
 
 F = TypeVar("F", bound=Callable[..., Any])

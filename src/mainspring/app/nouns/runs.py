@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mainspring.app.functions.options import Duration, Moment
     from mainspring.app.runtime import Runtime
     from mainspring.engine.registry import Registry
-    from mainspring.operations.runs.filters import RunFilters, RunTraits
+    from mainspring.operations.filters import RunFilters, RunTraits
     from mainspring.store.external.join import Inside
     from mainspring.store.protocol import Store
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mainspring.app.functions.options import Duration, Moment
     from mainspring.app.runtime import Runtime
     from mainspring.app.waiting.handle import Handle
-    from mainspring.operations.filter_values import Texts
+    from mainspring.operations.filters import Texts
 
 R = TypeVar("R")
 log = logging.getLogger("mainspring.app")

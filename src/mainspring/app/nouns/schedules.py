@@ -25,10 +25,9 @@ if TYPE_CHECKING:
     from mainspring.app.functions.options import Moment
     from mainspring.app.runtime import Runtime
     from mainspring.model.schedules import Overlap
-    from mainspring.operations.filter_values import Texts
+    from mainspring.operations.filters import ScheduleFilters, Texts
     from mainspring.operations.schedules.actions import Schedules
     from mainspring.operations.schedules.audit import ScheduleAudit
-    from mainspring.operations.schedules.filters import ScheduleFilters
     from mainspring.operations.schedules.info import (
         BackfillInfo,
         ScheduleDescription,

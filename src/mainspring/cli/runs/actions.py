@@ -16,9 +16,9 @@ from mainspring.cli.commands import FAILED, NOT_FOUND, Command, fault, ids_from,
 from mainspring.cli.filters import filter_options, filters_of, pairs
 from mainspring.cli.terminal import data, safe
 from mainspring.operations.connect import connect
+from mainspring.operations.filters import TRAITS
 from mainspring.operations.runs.actions import RUN_ACTIONS, not_found
 from mainspring.operations.runs.bulk import Progress
-from mainspring.operations.runs.filters import TRAITS
 from mainspring.operations.scheduled_functions import FUNCTION_ACTIONS
 from mainspring.recurrence.durations import parse_duration
 from mainspring.store.verbs.manage import Move
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from mainspring.operations.connect import Operations
+    from mainspring.operations.filters import RunFilters
     from mainspring.operations.runs.actions import Changed, RunAction
-    from mainspring.operations.runs.filters import RunFilters
     from mainspring.operations.runs.info import Runs
 
 F = TypeVar("F", bound="Callable[..., Any]")

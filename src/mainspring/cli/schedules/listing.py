@@ -19,7 +19,7 @@ from mainspring.cli.times import future, past
 from mainspring.model.clock import to_datetime
 from mainspring.model.schedules import TickOutcome
 from mainspring.operations.connect import connect
-from mainspring.operations.schedules.filters import SCHEDULE_FILTERS
+from mainspring.operations.filters import SCHEDULE_FILTERS
 
 if TYPE_CHECKING:
     from mainspring.operations.schedules.info import SchedulePage

@@ -11,17 +11,15 @@ from dataclasses import dataclass, field
 from datetime import datetime  # noqa: TC003  (a run that asks for figures records them, and reads them back by their annotations)
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
-from mainspring.codec.attributes import attributes_json
-from mainspring.errors import InvalidInput, NotSerializable
+from mainspring.errors import InvalidInput
 from mainspring.model.clock import SECOND, to_datetime
 from mainspring.model.given import check_name, check_several
 from mainspring.model.ids import IdMaker, check_run_id
 from mainspring.model.states import LIVE, State
 from mainspring.operations.actions import Action, Answer, Role, summary_of
-from mainspring.operations.filter_values import text, texts
+from mainspring.operations.filters import attributes_text, run_filter, text, texts
 from mainspring.operations.queues import check_queue_name
 from mainspring.operations.runs.bulk import act_on
-from mainspring.operations.runs.filters import run_filter
 from mainspring.operations.runs.lists import within_times
 from mainspring.operations.step_figures import LATEST, MOST_RUNS, StepFigures, step_figures_of
 from mainspring.store.verbs.export import FORMAT
@@ -32,8 +30,8 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from mainspring.model.clock import Clock
+    from mainspring.operations.filters import RunFilters, RunTraits
     from mainspring.operations.runs.bulk import Act, Progress
-    from mainspring.operations.runs.filters import RunFilters, RunTraits
     from mainspring.store.protocol import Store
     from mainspring.store.verbs.manage import Management, Move
 
@@ -254,10 +252,7 @@ class RunActions:
 
         A run that a worker executes keeps the attributes that it was claimed with.
         """
-        try:
-            given = attributes_json(attributes, "attributes")
-        except NotSerializable as error:
-            raise InvalidInput(str(error)) from None
+        given = attributes_text(attributes)
         if not attributes:
             raise InvalidInput("set_attributes: name at least one attribute")
         return self._to(

@@ -10,15 +10,14 @@ from msgspec.structs import replace
 
 from mainspring.errors import Conflict, InvalidInput, NotFound
 from mainspring.model.runs import RunFilter
-from mainspring.operations.filter_values import texts
-from mainspring.operations.runs.filters import TEXTS, run_filter
+from mainspring.operations.filters import TEXTS, run_filter, texts
 from mainspring.operations.runs.lists import quickly
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mainspring.model.runs import Run
-    from mainspring.operations.runs.filters import RunFilters
+    from mainspring.operations.filters import RunFilters
     from mainspring.store.protocol import Store
 
 BATCH = 500

@@ -11,13 +11,12 @@ from mainspring.errors import InvalidInput, NotFound
 from mainspring.model.clock import SECOND, to_datetime
 from mainspring.model.given import check_name
 from mainspring.model.states import State  # noqa: TC001  (what is recorded is read back by its annotations)
-from mainspring.operations.filter_values import page_size
+from mainspring.operations.filters import RunFilters, page_size, run_filter
 from mainspring.operations.paging import Page
+from mainspring.operations.records import appearance, moment, shown
 from mainspring.operations.runs.actions import RUN_ACTIONS, Changed, RunActions, RunAnswer, not_found
 from mainspring.operations.runs.bulk import meant
-from mainspring.operations.runs.filters import RunFilters, run_filter
 from mainspring.operations.runs.lists import SummaryPage, search, summaries
-from mainspring.operations.runs.state import appearance, moment, shown
 from mainspring.operations.scheduled_functions import ScheduledFunctions
 from mainspring.store.bad_rows import read, readable
 from mainspring.store.schedules import ScheduleFilter

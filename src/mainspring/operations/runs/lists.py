@@ -12,7 +12,7 @@ from mainspring.model.clock import SECOND
 from mainspring.model.ids import id_at
 from mainspring.model.runs import RunFilter
 from mainspring.model.states import LIVE, State
-from mainspring.operations.runs.state import appearance, shown
+from mainspring.operations.records import appearance, shown
 from mainspring.store.bad_rows import readable
 from mainspring.store.verbs.dashboard import MOST
 

@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime  # noqa: TC003  (pages are described by their annotations)
 from typing import TYPE_CHECKING, Any
 
-from mainspring.model.clock import to_datetime
-from mainspring.store.sealing.payloads import shown
+from mainspring.operations.records import shown
 
 if TYPE_CHECKING:
-    from mainspring.store.messages import Message, PublishedValue
     from mainspring.store.protocol import Store
 
 MOST_SHOWN = 100
@@ -56,27 +54,7 @@ def conversation(store: Store, run: str) -> Conversation:
     """Return the messages, events and streams of a run."""
     messages = store.messages
     return Conversation(
-        [_message(each) for each in messages.received(run)[:MOST_SHOWN]],
-        [_published(each) for each in messages.events(run).entries[:MOST_SHOWN]],
-        [_published(each) for each in messages.streams(run, MOST_SHOWN)],
+        [shown(MessageInfo, each) for each in messages.received(run)[:MOST_SHOWN]],
+        [shown(PublishedInfo, each, closed=False) for each in messages.events(run).entries[:MOST_SHOWN]],
+        [shown(PublishedInfo, each, closed=each.value is None) for each in messages.streams(run, MOST_SHOWN)],
     )
-
-
-def _message(message: Message) -> MessageInfo:
-    return MessageInfo(
-        message.number,
-        message.kind,
-        message.topic,
-        shown(message.body),
-        message.sender,
-        to_datetime(message.sent),
-        None if message.received is None else to_datetime(message.received),
-        None if message.answer is None else shown(message.answer),
-        None if message.error is None else shown(message.error),
-        None if message.answered is None else to_datetime(message.answered),
-    )
-
-
-def _published(spoken: PublishedValue) -> PublishedInfo:
-    value = None if spoken.value is None else shown(spoken.value)
-    return PublishedInfo(spoken.key, spoken.number, value, spoken.value is None, to_datetime(spoken.set_at))

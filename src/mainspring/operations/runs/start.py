@@ -11,14 +11,13 @@ import time
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from mainspring.codec.attributes import attributes_json
 from mainspring.codec.json_schema import find_fault
-from mainspring.errors import Conflict, InvalidInput, NotFound, NotSerializable, StoreUnavailable
+from mainspring.errors import Conflict, InvalidInput, NotFound, StoreUnavailable
 from mainspring.model.ids import check_run_id
 from mainspring.model.runs import NewRun
 from mainspring.model.states import State
 from mainspring.operations.actions import Actions, Answer
-from mainspring.operations.filter_values import text
+from mainspring.operations.filters import attributes_text, text
 from mainspring.operations.retention import kept
 from mainspring.operations.runs.actions import not_found
 from mainspring.operations.runs.info import step_info
@@ -144,7 +143,7 @@ class Starting:
             due=due,
             created=now,
             timeout=function.timeout,
-            attributes=_attributes(attributes),
+            attributes=attributes_text(attributes or {}),
             queue=queue or function.queue,
             priority=priority,
             retry=function.retry,
@@ -212,13 +211,6 @@ def _json(value: Any, what: str) -> str:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"{what} is not JSON: {error}") from None
-
-
-def _attributes(given: Mapping[str, Any] | None) -> str:
-    try:
-        return attributes_json(given or {}, "attributes")
-    except NotSerializable as error:
-        raise InvalidInput(str(error)) from None
 
 
 def _commit(store: Store, op: Op, now: int) -> Any:

@@ -11,7 +11,7 @@ from mainspring.model.given import check_text
 from mainspring.model.schedules import CRONTAB, Backfill, Overlap, Tick, TickOutcome, TickSource
 from mainspring.operations.actions import Actions, Answer
 from mainspring.operations.paging import schedules_of
-from mainspring.operations.schedules.info import ScheduleInfo, backfill_info, schedule_values, tick_info
+from mainspring.operations.schedules.info import ScheduleInfo, backfill_info, schedule_info, tick_info
 from mainspring.operations.schedules.views import ScheduleViews, missing, wanted_id
 from mainspring.schedules.actions import action_of
 from mainspring.schedules.control import Control, check_declared, just_before
@@ -124,7 +124,7 @@ class Schedules(ScheduleViews):
         if ticks or backfills:
             row.due = now
         self._insert([row], ticks, backfills)
-        return ScheduleInfo(**schedule_values(self._get(definition.id), now))
+        return schedule_info(ScheduleInfo, self._get(definition.id), now)
 
     def _row(self, definition: Definition, *, paused: bool = False) -> Schedule:
         check_schedule_id(definition.id)
@@ -238,7 +238,7 @@ class Schedules(ScheduleViews):
         return self._info(self._change(schedule, lambda control: control.resume(note)))
 
     def _info(self, plan: Plan) -> ScheduleInfo:
-        return ScheduleInfo(**schedule_values(plan.schedule, self._clock.now()))
+        return schedule_info(ScheduleInfo, plan.schedule, self._clock.now())
 
     @SCHEDULE_ACTIONS(_triggered)
     def trigger(self, schedule: str, overlap: Overlap | str | None = None) -> TickInfo:

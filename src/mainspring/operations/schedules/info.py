@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from datetime import datetime  # noqa: TC003  (a run that asks records the answer, and reads it back by its annotations)
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import structs
 
@@ -13,15 +13,17 @@ from mainspring.model.clock import SECOND, to_datetime
 from mainspring.model.schedules import UNLISTED, Overlap, TickOutcome, TickSource
 from mainspring.model.states import State  # noqa: TC001  (what is recorded is read back by its annotations)
 from mainspring.operations.paging import Page
+from mainspring.operations.records import moment, shown
 from mainspring.schedules.actions import action_of
 from mainspring.schedules.declaration import differing
 from mainspring.schedules.due_ticks import Times, spec_of
-from mainspring.store.sealing.payloads import shown, shown_input
+from mainspring.store.sealing.payloads import shown_input
 
 if TYPE_CHECKING:
     from mainspring.model.schedules import Backfill, Schedule, Tick
     from mainspring.store.schedules import Situation
 
+S = TypeVar("S", bound="ScheduleInfo")
 MOST_SHOWN = 10
 
 
@@ -158,95 +160,46 @@ class SchedulePage(Page[ScheduleInfo]):
 
 
 def tick_info(tick: Tick) -> TickInfo:
-    return TickInfo(
-        tick.schedule,
-        to_datetime(tick.nominal),
-        tick.source,
-        tick.outcome,
-        tick.reason,
-        to_datetime(tick.due),
-        _time(tick.acted),
-        tick.run,
-        tick.request or None,
-        tick.overlap,
-        _time(tick.until),
-        tick.count,
-    )
+    return shown(TickInfo, tick, request=tick.request or None, run_state=None)
 
 
 def backfill_info(backfill: Backfill) -> BackfillInfo:
     state = "running" if backfill.completed is None else "stopped" if backfill.stopped else "done"
-    return BackfillInfo(
-        backfill.id,
-        backfill.schedule,
-        to_datetime(backfill.since),
-        to_datetime(backfill.until),
-        backfill.overlap,
-        backfill.again,
-        state,
-        backfill.started,
-        backfill.skipped,
-        to_datetime(backfill.cursor),
-        to_datetime(backfill.created),
-        _time(backfill.completed),
+    return shown(
+        BackfillInfo,
+        backfill,
+        start=to_datetime(backfill.since),
+        end=to_datetime(backfill.until),
+        state=state,
+        reached=to_datetime(backfill.cursor),
     )
 
 
-def schedule_values(schedule: Schedule, now: int) -> dict[str, Any]:
-    """Return the fields of a `ScheduleInfo` from a row."""
+def schedule_info(kind: type[S], schedule: Schedule, now: int, **given: Any) -> S:
+    """Make the record of a schedule from its row. `given` are the fields that its row does not have."""
     action = action_of(schedule.action)
-    return {
-        "id": schedule.id,
-        "workflow": schedule.workflow,
-        "description": spec_of(schedule.spec).describe(),
-        "spec": json.loads(schedule.spec),
-        "canonical": json.loads(schedule.canonical),
-        "policy": json.loads(schedule.policy),
-        "action": {
-            "id": action.id,
-            "kind": action.kind,
-            "input": shown_input(schedule.input),
-            "timeout": None if action.timeout is None else action.timeout / 1_000_000,
-            "attributes": action.attributes,
-            "version": action.version,
-            "queue": action.queue,
-            "priority": action.priority,
-            "partition": action.partition,
-            "key": action.key,
-            "key_mode": action.key_mode,
-            "retry": action.retry,
-            "cron": action.cron,
-            "times": action.times,
-        },
-        "attributes": json.loads(schedule.attributes),
-        "paused": schedule.paused,
-        "note": schedule.note or schedule.pause_note,
-        "pause_note": schedule.pause_note,
-        "differs": differing(schedule),
-        "resume_at": _time(schedule.resume_at),
-        "remaining": schedule.remaining,
-        "stopped": schedule.stopped,
-        "fault": schedule.fault,
-        "declared_by": schedule.version,
-        "revision": schedule.revision,
-        "created": to_datetime(schedule.created),
-        "updated": to_datetime(schedule.updated),
-        "next": _next(schedule, now),
-        "starts": schedule.starts,
-        "missed": schedule.missed,
-        "skipped": schedule.skipped,
-        "dropped": schedule.dropped,
-        "failures": schedule.failures,
-        "last_result": None if schedule.last_result is None else shown(schedule.last_result),
-        "last_failure": None if schedule.last_failure is None else shown(schedule.last_failure),
+    shown_action = structs.asdict(action) | {
+        "input": shown_input(schedule.input),
+        "timeout": None if action.timeout is None else action.timeout / SECOND,
     }
+    return shown(
+        kind,
+        schedule,
+        description=spec_of(schedule.spec).describe(),
+        action=shown_action,
+        note=schedule.note or schedule.pause_note,
+        differs=differing(schedule),
+        declared_by=schedule.version,
+        next=_next(schedule, now),
+        **given,
+    )
 
 
 def _next(schedule: Schedule, now: int) -> datetime | None:
     """Return the next nominal time. Computed for a paused schedule, whose row does not have it."""
     if schedule.paused:
         return next(iter(upcoming(schedule, now, 1)), None)
-    return _time(schedule.upcoming) if schedule.stopped is None and schedule.remaining != 0 else None
+    return moment(schedule.upcoming) if schedule.stopped is None and schedule.remaining != 0 else None
 
 
 def upcoming(schedule: Schedule, now: int, most: int = MOST_SHOWN) -> list[datetime]:
@@ -276,8 +229,10 @@ def describe(
     if not situation.listed:
         schedule = structs.replace(schedule, stopped=UNLISTED)
     promised = {tick.run for tick in situation.waiting}
-    return ScheduleDescription(
-        **schedule_values(schedule, now),
+    return schedule_info(
+        ScheduleDescription,
+        schedule,
+        now,
         running=[run.id for run in situation.runs if not run.state.ended and run.id not in promised],
         buffered=sum(tick.outcome is TickOutcome.BUFFERED for tick in situation.waiting),
         recent=[tick_info(tick) for tick in recent],
@@ -287,7 +242,3 @@ def describe(
         backfills=[backfill_info(backfill) for backfill in situation.backfills],
         unknown=unknown,
     )
-
-
-def _time(micros: int | None) -> datetime | None:
-    return None if micros is None else to_datetime(micros)

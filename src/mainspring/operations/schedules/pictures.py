@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Unpack
 from mainspring.model.clock import SECOND, to_datetime
 from mainspring.model.ids import id_at
 from mainspring.model.runs import RunFilter
-from mainspring.operations.runs.state import appearance
+from mainspring.operations.filters import ScheduleFilters, schedule_filter
+from mainspring.operations.records import appearance
 from mainspring.operations.schedules.declared import is_readable
-from mainspring.operations.schedules.filters import ScheduleFilters, schedule_filter
-from mainspring.operations.schedules.info import ScheduleInfo, TickInfo, TickPage, schedule_values, tick_info, upcoming
+from mainspring.operations.schedules.info import ScheduleInfo, TickInfo, TickPage, schedule_info, tick_info, upcoming
 from mainspring.operations.schedules.views import ScheduleViews, missing
 from mainspring.schedules.due_ticks import Times, spec_of
 
@@ -96,7 +96,7 @@ class Pictures:
 
     def _card(self, row: Schedule, last: TickInfo | None, days: list[Day]) -> ScheduleCard:
         return ScheduleCard(
-            ScheduleInfo(**schedule_values(row, self._clock.now())),
+            schedule_info(ScheduleInfo, row, self._clock.now()),
             spec_of(row.spec).timezone,
             upcoming(row, self._clock.now(), 5),
             last,

@@ -13,9 +13,8 @@ from mainspring.model.clock import to_datetime, to_micros
 from mainspring.model.given import check_name
 from mainspring.model.ids import is_storable
 from mainspring.model.schedules import UNLISTED, TickOutcome, is_crontab_entry
-from mainspring.operations.filter_values import one_of, page_size, time_cursor
+from mainspring.operations.filters import ScheduleFilters, one_of, page_size, schedule_filter, time_cursor
 from mainspring.operations.schedules.audit import Auditor
-from mainspring.operations.schedules.filters import ScheduleFilters, schedule_filter
 from mainspring.operations.schedules.info import (
     MOST_SHOWN,
     ScheduleInfo,
@@ -23,7 +22,7 @@ from mainspring.operations.schedules.info import (
     TickPage,
     backfill_info,
     describe,
-    schedule_values,
+    schedule_info,
     tick_info,
 )
 from mainspring.schedules.due_ticks import spec_of
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
     from mainspring.model.clock import Clock
     from mainspring.model.schedules import Backfill, Schedule
-    from mainspring.operations.filter_values import Texts
+    from mainspring.operations.filters import Texts
     from mainspring.operations.schedules.audit import ScheduleAudit
     from mainspring.operations.schedules.info import BackfillInfo, ScheduleDescription, TickInfo
     from mainspring.store.schedules import ScheduleFilter
@@ -126,9 +125,7 @@ class ScheduleViews:
         """Return a page of schedules, by id."""
         page, more = self.rows(schedule_filter(filters, after=after, limit=limit))
         now = self._clock.now()
-        made = readable(
-            "schedules", page, lambda each: ScheduleInfo(**schedule_values(each, now)), lambda each: each.id
-        )
+        made = readable("schedules", page, lambda each: schedule_info(ScheduleInfo, each, now), lambda each: each.id)
         return SchedulePage(made, more)
 
     def count(self, **filters: Unpack[ScheduleFilters]) -> dict[str, int]:

@@ -13,9 +13,9 @@ from msgspec import Meta, Struct, field
 from mainspring.errors import InvalidInput, NotFound
 from mainspring.model.clock import SECOND, to_micros
 from mainspring.model.runs import USER
+from mainspring.operations.filters import TRAITS, RunFilters
 from mainspring.operations.runs.actions import RUN_ACTIONS, Changed, not_found
 from mainspring.operations.runs.bulk import Progress
-from mainspring.operations.runs.filters import TRAITS, RunFilters
 from mainspring.operations.runs.info import LogLine, RunInfo, Runs, StepInfo
 from mainspring.operations.runs.lists import RunSummary
 from mainspring.operations.runs.messages import Conversation

@@ -9,7 +9,7 @@ from msgspec import Meta, Struct, field
 
 from mainspring.errors import InvalidInput
 from mainspring.model.clock import to_datetime
-from mainspring.operations.schedules.filters import SCHEDULE_FILTERS
+from mainspring.operations.filters import SCHEDULE_FILTERS
 from mainspring.operations.schedules.info import BackfillInfo, ScheduleDescription, TickInfo
 from mainspring.operations.schedules.pictures import Day, ScheduleCard
 from mainspring.recurrence import Spec, lint

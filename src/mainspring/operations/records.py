@@ -1,4 +1,4 @@
-"""Convert the columns of a run's row for display."""
+"""Records for display from rows of the store: times become datetimes, JSON becomes values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 import json
 from dataclasses import fields
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from mainspring.model.clock import to_datetime
 from mainspring.model.states import State
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-_JSON = frozenset({"input", "output", "error", "attributes"})
-"""The columns with JSON."""
 
 
 class Appearance(NamedTuple):
@@ -50,7 +48,10 @@ def moment(micros: int | None) -> datetime | None:
 
 
 def shown(kind: type[T], row: object, **given: Any) -> T:
-    """Make a record for display from a row: fields of the same name, with times as datetimes and JSON as values."""
+    """Make a record for display from a row: fields of the same name, unless they are given.
+
+    A field of type `datetime` is a time, and one of type `Any`, `dict` or `list` is JSON in the row.
+    """
     values = {name: read(getattr(row, name)) for name, read in _readers(cast("Any", kind)).items() if name not in given}
     return kind(**values, **given)
 
@@ -63,11 +64,14 @@ def _readers(kind: Any) -> dict[str, Callable[[Any], Any]]:
 
 
 def _reader(name: str, hint: Any) -> Callable[[Any], Any]:
-    if datetime in {hint, *get_args(hint)}:
+    kinds = (hint, *get_args(hint))
+    if datetime in kinds:
         return moment
     if name == "input":
         return shown_input
-    return _value if name in _JSON else lambda value: value
+    if any(kind is Any or get_origin(kind) in {dict, list} for kind in kinds):
+        return _value
+    return lambda value: value
 
 
 def _value(text: str | None) -> Any:
