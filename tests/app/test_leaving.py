@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mainspring import App, Settings, run
-from mainspring.app.connection import Connection
+from mainspring.app.runtime import Connection
 from mainspring.app.waiting.in_process import Endings
 from mainspring.errors import StoreUnavailable
 

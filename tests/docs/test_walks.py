@@ -8,6 +8,7 @@ import sqlite3
 import sys
 import threading
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 ROOT = f"{Path(mainspring.__file__ or '').parent}/"
 PAGE = (Path(__file__).parents[2] / "docs" / "design.md").read_text("utf-8")
 CALL, JOINED, CANCEL = PAGE.partition("### Walks")[2].partition("\n## ")[0].split("\n- ")[1:]
-ALL_FILES = {"call": 64, "joined": 28}
+ALL_FILES = {"call": 60, "joined": 28}
 """Of all files that are entered on the way, also those that the page leaves out, there may be so many."""
 
 
@@ -35,6 +36,9 @@ def files_of(walk: str) -> list[str]:
     stated = re.search(r"(\d+) files", walk)
     assert stated is not None
     assert len(set(named)) == len(named) == int(stated[1])
+    packages = [file.partition("/")[0] for file in named]
+    if (changes := re.search(r"(\d+) changes of package", walk)) is not None:
+        assert sum(one != other for one, other in pairwise(packages)) == int(changes[1])
     return named
 
 

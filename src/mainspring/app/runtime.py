@@ -1,4 +1,7 @@
-"""The internals of an app that its functions and handles use: registry, settings, connection and engine."""
+"""The internals of an app that its functions and handles use: registry, settings, connection and engine.
+
+The connection is opened on first use. It holds the store, its committer, and the waits of this process.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,6 @@ import inspect
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from mainspring.app.connection import Connection
 from mainspring.app.declarations.declared import DeclaredQueues, DeclaredSchedules
 from mainspring.app.events import Listeners
 from mainspring.app.factory import Parts
@@ -17,22 +19,27 @@ from mainspring.app.functions.destinations import Destinations
 from mainspring.app.functions.instances import Instances
 from mainspring.app.plain_json import PLAIN_JSON
 from mainspring.app.sync.portal import Portal, bridged
+from mainspring.app.waiting.in_process import Awaited, EndingLookups, Subscriptions
 from mainspring.codec import value_codec
 from mainspring.engine.registry import FOR_EVER, Registry
-from mainspring.errors import InvalidInput, StoreUnavailable
+from mainspring.errors import InvalidInput, SchemaError, StoreUnavailable
 from mainspring.model.clock import SystemClock
 from mainspring.model.ids import IdMaker
+from mainspring.operations.connect import ClockKeeper, follow_database
 from mainspring.operations.retention import keep_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
     from mainspring.app.declarations.crontab import Crontab
+    from mainspring.app.functions.options import Duration
     from mainspring.app.settings import Settings
     from mainspring.codec import ValueCodec
     from mainspring.engine.engine import Engine
     from mainspring.model.clock import Clock
     from mainspring.model.payloads import Offloaded, PayloadCodec
+    from mainspring.model.runs import Ending
+    from mainspring.store.changes import Signal
     from mainspring.store.external.engines import UsersEngine
     from mainspring.store.external.other_database import OtherDatabase
     from mainspring.store.verbs.prune import Keep
@@ -40,6 +47,82 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 _UNTYPED = value_codec(Any, "the result of a run")
+
+
+class Connection:
+    """An app's connection to the database. Opened on first use, closed with the app."""
+
+    def __init__(
+        self,
+        url: str,
+        settings: Settings,
+        clock: Clock,
+        parts: Parts,
+        *,
+        beside: bool = False,
+        payloads: PayloadCodec | None = None,
+    ) -> None:
+        self.clock = clock
+        self.store = parts.store(url, settings)
+        if payloads is not None:
+            from mainspring.store.sealing.store import sealed_store  # noqa: PLC0415  (only where values are sealed)
+
+            self.store = sealed_store(self.store, payloads)
+        try:
+            self.store.open(migrate=settings.migrate, beside=beside)
+        except SchemaError:
+            self.store.close()
+            raise
+        self._keeper = (
+            ClockKeeper(clock) if isinstance(clock, SystemClock) and follow_database(clock, self.store) else None
+        )
+        self.committer = parts.committer(self.store, clock)
+        self.endings = parts.endings(self.store, settings)
+        self._lookups = EndingLookups(self._look_up, clock)
+        self.subscriptions = Subscriptions(settings.poll)
+        self._listeners: list[Callable[[Signal], None]] = []
+        self.store.listen(self.notify)
+
+    def on_signal(self, notify: Callable[[Signal], None]) -> None:
+        """Also call `notify` with what a commit may have changed, on any thread."""
+        self._listeners.append(notify)
+
+    def off_signal(self, notify: Callable[[Signal], None]) -> None:
+        if notify in self._listeners:
+            self._listeners.remove(notify)
+
+    def notify(self, signal: Signal) -> None:
+        """Notify the waits of this process of what a commit may have changed. Thread-safe."""
+        for notify in list(self._listeners):
+            notify(signal)
+        if signal.ended is None or signal.ended:
+            self.endings.look(signal.ended)
+        self.subscriptions.notify(signal)
+
+    async def ending(self, run_id: str, timeout: Duration | None, *, look_first: bool = True) -> Ending | None:
+        """Wait for a run's end. Return its ending, or None if there is no such run. `look_first`: it may have ended already."""
+        with Awaited(self.endings, self.clock, run_id, timeout) as ended:
+            if look_first:
+                found = await self._lookups.at(run_id)
+                if run_id not in found or found[run_id] is not None:
+                    return found.get(run_id)
+            return await ended
+
+    async def _look_up(self, ids: set[str]) -> dict[str, Ending | None]:
+        self.clock.busy()
+        try:
+            return await asyncio.to_thread(self.store.endings, ids)
+        finally:
+            self.clock.idle()
+
+    def close(self) -> None:
+        if self._keeper is not None:
+            self._keeper.close()
+        self.endings.close()
+        self.committer.close()
+        self.store.close()
+        if self._keeper is not None:
+            self._keeper.release_clock()
 
 
 class Runtime:

@@ -37,8 +37,7 @@ from mainspring.services.sweeper import Sweeper
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from mainspring.app.connection import Connection
-    from mainspring.app.runtime import Runtime
+    from mainspring.app.runtime import Connection, Runtime
     from mainspring.model.runs import Ending
     from mainspring.store.changes import Signal
     from mainspring.store.schedules import Plan

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
-from mainspring.errors import InvalidInput, StoreUnavailable
+from mainspring.errors import InvalidInput, StoreError, StoreUnavailable
 from mainspring.model.clock import SystemClock
 from mainspring.model.ids import IdMaker
 from mainspring.operations.audit import Audit
@@ -38,7 +41,10 @@ if TYPE_CHECKING:
     from mainspring.store.verbs.defects import Defect
 
 __all__ = ["Operations", "connect", "missing_file", "shown", "sqlite_path"]
+log = logging.getLogger("mainspring.app")
 _MOST_NAMED = 5
+_MEASURED_EVERY = 30.0
+"""Seconds between two measurements of the database's clock."""
 
 
 class ConnectionSettings(StoreSettings, Protocol):
@@ -170,6 +176,43 @@ def follow_database(clock: SystemClock, store: Store) -> bool:
         return False
     clock.follow(lambda: store.clock_offset() or 0)
     return True
+
+
+class ClockKeeper:
+    """Measures the database's clock periodically, and whenever its time is in doubt, on a thread of its own."""
+
+    def __init__(self, clock: SystemClock) -> None:
+        self._clock = clock
+        self._wake = threading.Event()
+        self._closing = False
+        clock.on_doubt = self._wake.set
+        self._thread = threading.Thread(target=self._run, name="mainspring-clock", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closing = True
+        self._wake.set()
+        self._thread.join()
+
+    def release_clock(self) -> None:
+        """Let the clock follow the machine's: the app may be connected to another database next, which may have no clock."""
+        self._clock.unfollow()
+
+    def _run(self) -> None:
+        pause = _MEASURED_EVERY
+        while True:
+            self._wake.wait(pause)
+            if self._closing:
+                return
+            try:
+                self._clock.confirm()
+                pause = _MEASURED_EVERY
+            except StoreError as error:
+                if pause == _MEASURED_EVERY:
+                    log.warning("the clock of the database cannot be read; retrying every second: %s", error)
+                pause = 1.0
+                time.sleep(0.1)  # the time stays in doubt until the next measurement
+            self._wake.clear()
 
 
 def missing_file(url: str) -> Path | None:

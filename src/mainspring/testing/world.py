@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
     from datetime import datetime, timedelta
 
-    from mainspring.app.connection import Connection
+    from mainspring.app.runtime import Connection
     from mainspring.store.changes import Signal
     from mainspring.store.verbs.unreported_ends import UnreportedEnd
 

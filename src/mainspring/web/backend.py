@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from mainspring.app.app import App
     from mainspring.app.client import Client
-    from mainspring.app.connection import Connection
+    from mainspring.app.runtime import Connection
     from mainspring.store.committer import Committer
     from mainspring.web.redaction import Redactor
 

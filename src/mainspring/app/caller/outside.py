@@ -29,9 +29,8 @@ from mainspring.store.writes import Send, Start, Verdict
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 
-    from mainspring.app.connection import Connection
     from mainspring.app.functions.options import Duration, Options
-    from mainspring.app.runtime import Runtime
+    from mainspring.app.runtime import Connection, Runtime
     from mainspring.codec import ValueCodec
     from mainspring.engine.registry import Function
     from mainspring.engine.replay.context import StepScope
