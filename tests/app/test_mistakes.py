@@ -6,6 +6,7 @@ import asyncio
 import html
 import inspect
 import logging
+import pydoc
 import sqlite3
 import subprocess
 import sys
@@ -20,7 +21,7 @@ import psycopg
 import pytest
 from click.testing import CliRunner
 
-from mainspring import App, Settings, run
+from mainspring import App, Debounce, Policy, Rate, Retry, Settings, run
 from mainspring.app.blocked_loop import LoopWatch
 from mainspring.cli.main import main
 from mainspring.errors import InvalidInput, InvalidSettings
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 app = App()
+_policy: Any = Policy
+_rate: Any = Rate
+_retry: Any = Retry
+_debounce: Any = Debounce
 
 
 @app.step
@@ -156,6 +161,11 @@ def test_seconds_in_front_of_a_cron_above_a_workflow_are_not_ambiguous() -> None
         (lambda: app.include(app), "takes a Blueprint"),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         (lambda: app.workflow(print), "is not a function"),
         (lambda: app.workflow(App), "is not a function"),
+        (lambda: _policy(ovrlap="skip"), "Policy has no 'ovrlap'; did you mean overlap?"),
+        (lambda: _policy("skip", 5), r"Policy\(overlap, catchup, .*\): too many positional arguments"),
+        (_rate, r"Rate\(limit, per\): missing a required argument: 'limit'"),
+        (lambda: _retry(attempt=3), "Retry has no 'attempt'; did you mean attempts?"),
+        (lambda: _debounce(kee="k"), "Debounce has no 'kee'; did you mean key?"),
     ],
 )
 def test_a_wrong_argument_is_told_in_words(mistake: Any, words: str) -> None:
@@ -164,7 +174,7 @@ def test_a_wrong_argument_is_told_in_words(mistake: Any, words: str) -> None:
 
 
 def test_a_setting_that_does_not_exist_is_told_with_the_one_that_is_meant() -> None:
-    with pytest.raises(InvalidSettings, match="no setting 'leese'; did you mean lease"):
+    with pytest.raises(InvalidSettings, match="Settings has no 'leese'; did you mean lease"):
         Settings(leese=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
@@ -177,6 +187,8 @@ def test_help_shows_the_verb_and_not_the_class_behind_it() -> None:
     assert str(inspect.signature(app.runs.get)) == "(run_id: 'str') -> 'Coroutine[Any, Any, RunInfo[Handle[R]]]'"
     assert (inspect.getdoc(app.runs.get) or "").startswith("Look up a run, with its handle.")
     assert inspect.isroutine(app.runs.get)
+    assert str(inspect.signature(App.start_many)).startswith("(self, /, calls: 'Iterable[Call[R]]')")
+    assert "start_many(self, /, calls:" in pydoc.plain(pydoc.render_doc(App.start_many))
     assert repr(app.send) == "<verb app.send>"
     assert "timeout" in str(inspect.signature(app.get_event))
     assert (inspect.getdoc(app.get_event) or "").startswith("The value of an event of a run")

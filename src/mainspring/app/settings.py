@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
-import functools
 import os
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from mainspring.errors import InvalidInput, InvalidSettings
+from mainspring.model.given import explained
 from mainspring.recurrence.durations import parse_duration
 
 if TYPE_CHECKING:
@@ -26,6 +25,7 @@ def _setting(default: Any, kind: str, help_text: str, low: float | None = None, 
     return field(default=_UNSET, metadata=metadata)
 
 
+@explained(InvalidSettings)
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """The settings of an app. Every field can also be set in the environment: `MAINSPRING_LEASE=2` for `lease`.
@@ -155,28 +155,6 @@ class Settings:
                 faults.append(f"{source}: {error}")
         if faults:
             raise InvalidSettings("; ".join(faults))
-
-
-def _refuse_unknown(init: Any) -> Any:
-    """Refuse an unknown setting, with the name of the one that was probably meant."""
-    known = [one.name for one in fields(Settings)]
-
-    @functools.wraps(init)
-    def checked(self: Settings, *args: Any, **given: Any) -> None:
-        if args:
-            raise InvalidSettings(f"settings are given by name, such as Settings(lease=5), not {args[0]!r}")
-        for name in given:
-            if name not in known:
-                near = difflib.get_close_matches(name, known, 1)
-                hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-                raise InvalidSettings(f"there is no setting {name!r}; {hint}")
-        init(self, **given)
-
-    return checked
-
-
-if not TYPE_CHECKING:
-    Settings.__init__ = _refuse_unknown(Settings.__init__)
 
 
 def _read(given: Any, rule: Mapping[str, Any]) -> Any:

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from mainspring.errors import InvalidInput, NotSerializable, TooLarge
+from mainspring.model.given import explained
 from mainspring.recurrence.durations import parse_duration
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 Errors = tuple[type[BaseException], ...]
 
 
+@explained()
 @dataclass(frozen=True, slots=True)
 class Retry:
     """Try up to `attempts` times in all. The n-th pause is `first * factor ** (n - 1)`, at most `cap`.

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from difflib import get_close_matches
+from typing import Any, TypeVar
 
 from mainspring.errors import InvalidInput
 from mainspring.model.clock import SECOND, to_micros
 from mainspring.model.ids import is_storable
 
+C = TypeVar("C", bound=type[Any])
 LONGEST_KEY = 512
 MOST = 2**31 - 1
 """The maximum of a count. It fits in the columns of both databases."""
@@ -87,3 +91,41 @@ def short(value: object) -> str:
     """Return the repr of a value for a message, shortened if it is long."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:80]}…"
+
+
+def explained(error: Callable[[str], Exception] = InvalidInput) -> Callable[[C], C]:
+    """Decorate a class whose constructor users call: wrong arguments raise `error`, which names the known ones."""
+
+    def decorate(cls: C) -> C:
+        init: Callable[..., None] = cls.__init__
+
+        @functools.wraps(init)
+        def checked(self: Any, *args: Any, **named: Any) -> None:
+            try:
+                init(self, *args, **named)
+            except TypeError:
+                try:
+                    inspect.signature(init).bind(self, *args, **named)
+                except TypeError as misuse:
+                    raise error(_explanation(cls.__name__, init, args, named, misuse)) from None
+                raise
+
+        setattr(cls, "__init__", checked)  # noqa: B010  (the type of the constructor stays what it is)
+        return cls
+
+    return decorate
+
+
+def _explanation(
+    cls: str, init: Callable[..., None], args: tuple[Any, ...], named: dict[str, Any], misuse: TypeError
+) -> str:
+    parameters = list(inspect.signature(init).parameters.values())[1:]
+    known = [each.name for each in parameters]
+    for name in named:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            return f"{cls} has no {name!r}; {hint}"
+    if args and parameters[0].kind is inspect.Parameter.KEYWORD_ONLY:
+        return f"the parts of a {cls} are given by name: {cls}({known[0]}={args[0]!r})"
+    return f"{cls}({', '.join(known)}): {misuse}"

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from mainspring.errors import InvalidInput, NotFound
 from mainspring.model.clock import SECOND, to_datetime
-from mainspring.model.given import check_name, check_text, check_whole
+from mainspring.model.given import check_name, check_text, check_whole, explained
 from mainspring.model.queues import Limits, Queue, QueueCounts, Window
 from mainspring.operations.actions import Actions, Answer
 from mainspring.recurrence.durations import parse_duration
@@ -23,6 +23,7 @@ _LONGEST_NAME = 200
 QUEUE_ACTIONS = Actions("queues")
 
 
+@explained()
 @dataclass(frozen=True, slots=True, init=False)
 class Rate:
     """At most `limit` starts in any interval of length `per`: `Rate(100, per="1m")`. Raises `InvalidInput` for other values."""

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from mainspring.errors import InvalidInput
-from mainspring.model.given import check_flag, check_whole
+from mainspring.model.given import check_flag, check_whole, explained
 from mainspring.model.schedules import Overlap
 from mainspring.recurrence.durations import format_duration, parse_duration
 
@@ -27,6 +27,7 @@ _NAMES = {
 }
 
 
+@explained()
 @dataclass(frozen=True, slots=True, init=False)
 class Policy:
     """What a schedule does beyond its times.

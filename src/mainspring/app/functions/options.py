@@ -12,7 +12,7 @@ from mainspring.codec.attributes import attributes_json
 from mainspring.engine.retry import Retry, stored
 from mainspring.errors import InvalidInput
 from mainspring.model.clock import SECOND
-from mainspring.model.given import check_flag, check_text, check_time
+from mainspring.model.given import check_flag, check_text, check_time, explained
 from mainspring.model.ids import check_run_id
 from mainspring.model.keys import KeyMode
 from mainspring.operations.queues import check_queue_name
@@ -29,6 +29,7 @@ KeyModeName = Literal["replace", "preserve_run_at", "unsafe_dedupe", "return_exi
 KEY_MODES = tuple(mode.value for mode in KeyMode if mode is not KeyMode.DEBOUNCE)
 
 
+@explained()
 @dataclass(frozen=True, slots=True)
 class Debounce:
     """Delay a run until no call with its key has come for `wait`. The calls share one run, with the input of the last call.

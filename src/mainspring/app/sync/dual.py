@@ -114,6 +114,10 @@ class dual(Generic[S, P, R]):  # noqa: N801  (used as a decorator)
         self.__name__ = method.__name__
         self.__wrapped__ = method
 
+    def __call__(self, obj: S, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        """Call the verb of an object: `App.send(app, …)`. `help(App.send)` shows the signature of what can be called."""
+        return Dual(obj, self)(*args, **kwargs)
+
     @overload
     def __get__(self, obj: None, owner: type[Any]) -> Self: ...
     @overload
