@@ -112,13 +112,20 @@ class Pages:
         return add
 
     def action(self, verb: Verb, subject: Callable[[Any], list[str]], path: str | None = None) -> Callable[[F], F]:
-        """Register `act(scene, body) -> Done` as the action of an operator verb."""
+        """Register `act(scene, body)` as the action of an operator verb.
+
+        It returns the result of the verb, whose answer is about the first id of `subject`, or a `Done`.
+        """
 
         def add(act: F) -> F:
             where = path or f"/{verb.noun}/{verb.name.replace('_', '-')}"
             hints = get_type_hints(act, include_extras=True)
-            made = Action(where, verb.label, verb.summary, hints["body"], act, subject, verb.role)
-            self.actions.append(made)
+
+            def answered(scene: Scene, body: Any) -> Done:
+                result = act(scene, body)
+                return result if isinstance(result, Done) else done(verb.answer("".join(subject(body)[:1]), result))
+
+            self.actions.append(Action(where, verb.label, verb.summary, hints["body"], answered, subject, verb.role))
             return act
 
         return add

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct, field
 
 from mainspring.errors import InvalidInput
 from mainspring.operations.scheduled_functions import FUNCTION_ACTIONS, ScheduledFunction
-from mainspring.web.views import Body, Done, Pages, PageSize, Reason, Scene, done
+from mainspring.web.views import Body, Pages, PageSize, Reason, Scene
 
 pages = Pages()
 FunctionState = Literal["pending", "in_progress", "success", "failed", "canceled"]
@@ -48,8 +48,7 @@ def functions(scene: Scene, query: FunctionQuery) -> FunctionList:
 
 
 @pages.action(FUNCTION_ACTIONS["cancel_all"], lambda body: [body.name] if body.name else [], "/functions/cancel")
-def cancel_all(scene: Scene, body: OfName) -> Done:
+def cancel_all(scene: Scene, body: OfName) -> int:
     if body.all == (body.name is not None):
         raise InvalidInput("give the name of the functions to cancel, or all: true")
-    count = scene.operations.functions.cancel_all(name=body.name, reason=body.reason)
-    return done(FUNCTION_ACTIONS["cancel_all"].answer(body.name or "", count))
+    return scene.operations.functions.cancel_all(name=body.name, reason=body.reason)

@@ -12,7 +12,7 @@ from mainspring.model.states import LIVE, State
 from mainspring.operations.function_figures import FunctionFigures, figures_of_runs
 from mainspring.operations.queues import QUEUE_ACTIONS, QueueInfo, QueueLimits, Rate
 from mainspring.operations.runs.lists import RunSummary
-from mainspring.web.views import Body, Done, NoQuery, Pages, Reason, Scene, done
+from mainspring.web.views import Body, NoQuery, Pages, Reason, Scene
 
 pages = Pages()
 Name = Annotated[str, Meta(min_length=1, max_length=200, description="The name of a queue.")]
@@ -148,17 +148,17 @@ def _of(body: OneQueue) -> list[str]:
 
 
 @pages.action(QUEUE_ACTIONS["pause"], _of)
-def pause(scene: Scene, body: OneQueue) -> Done:
-    return _done("pause", body.name, scene.operations.queues.pause(body.name))
+def pause(scene: Scene, body: OneQueue) -> None:
+    scene.operations.queues.pause(body.name)
 
 
 @pages.action(QUEUE_ACTIONS["resume"], _of)
-def resume(scene: Scene, body: OneQueue) -> Done:
-    return _done("resume", body.name, scene.operations.queues.resume(body.name))
+def resume(scene: Scene, body: OneQueue) -> None:
+    scene.operations.queues.resume(body.name)
 
 
 @pages.action(QUEUE_ACTIONS["set"], _of)
-def set_limits(scene: Scene, body: Setting) -> Done:
+def set_limits(scene: Scene, body: Setting) -> QueueInfo:
     changes: dict[str, Any] = {}
     for name in ("concurrency", "worker_concurrency", "partition_concurrency", "partition_worker_concurrency"):
         value = getattr(body, name)
@@ -170,16 +170,12 @@ def set_limits(scene: Scene, body: Setting) -> Done:
             changes[name] = None if text.strip() in {"", "0"} else Rate.read(text)
     if not body.create:
         scene.operations.queues.describe(body.name)
-    return _done("set", body.name, scene.operations.queues.set(body.name, body.partition or None, changes))
+    return scene.operations.queues.set(body.name, body.partition or None, changes)
 
 
 @pages.action(QUEUE_ACTIONS["delete"], _of)
-def delete(scene: Scene, body: OneQueue) -> Done:
-    return _done("delete", body.name, scene.operations.queues.delete(body.name))
-
-
-def _done(verb: str, name: str, result: object) -> Done:
-    return done(QUEUE_ACTIONS[verb].answer(name, result))
+def delete(scene: Scene, body: OneQueue) -> bool:
+    return scene.operations.queues.delete(body.name)
 
 
 def _row(info: QueueInfo, ages: dict[str, int]) -> QueueRow:

@@ -16,7 +16,7 @@ from mainspring.model.runs import USER
 from mainspring.operations.filters import TRAITS, RunFilters
 from mainspring.operations.runs.actions import RUN_ACTIONS, Changed, not_found
 from mainspring.operations.runs.bulk import Progress
-from mainspring.operations.runs.info import LogLine, RunInfo, Runs, StepInfo
+from mainspring.operations.runs.info import Runs
 from mainspring.operations.runs.lists import RunSummary
 from mainspring.operations.runs.messages import Conversation
 from mainspring.operations.runs.start import START_ACTIONS
@@ -24,7 +24,7 @@ from mainspring.recurrence.durations import parse_duration
 from mainspring.store.verbs.dashboard import MOST
 from mainspring.store.verbs.manage import Move
 from mainspring.web.formatting import WHERE_REPLAY_AGREES
-from mainspring.web.pages.timeline import MOST_CHILDREN, MOST_STEPS, Limit, Offset, timeline_of
+from mainspring.web.pages.timeline import MOST_CHILDREN, SomeSteps, StepQuery, some_steps
 from mainspring.web.requests import read_pairs, read_value
 from mainspring.web.views import After, Body, Done, Id, Moment, Pages, PageSize, Reason, Scene, done, query_of
 
@@ -51,34 +51,12 @@ class RunList(Struct):
     """The names of existing functions, queues and schedules, to choose from."""
 
 
-class RunId(Struct):
-    """The id of a run, and the page of its operations."""
-
-    id: Id
-    offset: Offset = 0
-    limit: Limit = MOST_STEPS
-
-
-class RunAnswer(Struct):
+class RunAnswer(SomeSteps):
     """A run with its operations, messages, events and children."""
 
-    run: RunInfo
-    steps: list[StepInfo]
-    """The operations from `offset` on."""
-    offset: int
-    operations: int
-    """The number of operations."""
-    next: int | None
-    """The `offset` of the next page of operations; null on the last page."""
-    children: list[RunSummary]
-    """The latest children, and those that the operations on this page started."""
     forks: list[RunSummary]
     """The latest runs that were forked from this run."""
-    waits: list[StepInfo]
-    """The messages and questions that the run waits for: each can be sent, or asked."""
     conversation: Conversation
-    logs: list[LogLine]
-    """The last lines that the run logged, if they are stored (setting keep_logs)."""
     helps: list[str]
     """For a stranded run: the commands that help, the most careful one first."""
     unserved: list[str] = field(default_factory=list[str])
@@ -205,25 +183,19 @@ def count(scene: Scene, query: CountQuery) -> Counted:
 
 
 @pages.view("/runs/{id:path}", "run.html")
-def run(scene: Scene, query: RunId) -> RunAnswer:
+def run(scene: Scene, query: StepQuery) -> RunAnswer:
     """One run: its operations, its messages and events, its children."""
     operations = scene.operations
     found = operations.runs.get(query.id)
     forks = operations.runs.summaries(forked_from=query.id, limit=MOST_CHILDREN).runs
-    shown = timeline_of(scene, query.id, query.offset, query.limit)
+    unserved = operations.why_unserved(found)
+    helps = [WHERE_REPLAY_AGREES, f"mainspring versions force {shlex.quote(found.id)}"]
     return RunAnswer(
-        shown.run,
-        shown.steps,
-        shown.offset,
-        shown.operations,
-        shown.next,
-        shown.children,
-        [scene.redactor.summary(fork) for fork in forks],
-        shown.waits,
-        scene.redactor.conversation(operations.conversation(query.id), found),
-        shown.logs,
-        [WHERE_REPLAY_AGREES, f"mainspring versions force {shlex.quote(found.id)}"] if found.stranded else [],
-        [unserved.found, unserved.hint] if (unserved := operations.why_unserved(found)) else [],
+        **some_steps(scene, query),
+        forks=[scene.redactor.summary(fork) for fork in forks],
+        conversation=scene.redactor.conversation(operations.conversation(query.id), found),
+        helps=helps if found.stranded else [],
+        unserved=[] if unserved is None else [unserved.found, unserved.hint],
     )
 
 
@@ -304,11 +276,11 @@ def delete(scene: Scene, body: Chosen) -> Done:
 
 
 @pages.action(START_ACTIONS["start"], lambda body: [body.id] if body.id else [])
-def start(scene: Scene, body: Beginning) -> Done:
+def start(scene: Scene, body: Beginning) -> str:
     if body.after is not None and body.at is not None:
         raise InvalidInput("give `after` or `at`, not both")
     at = to_micros(body.at) if body.at is not None else None if body.after is None else scene.now + _micros(body.after)
-    made = scene.operations.starting.start(
+    return scene.operations.starting.start(
         body.workflow,
         body.input,
         id=body.id,
@@ -317,19 +289,16 @@ def start(scene: Scene, body: Beginning) -> Done:
         at=at,
         attributes=body.attributes,
     )
-    return done(START_ACTIONS["start"].answer("", made))
 
 
 @pages.action(START_ACTIONS["send"], lambda body: [body.id])
-def send(scene: Scene, body: Sending) -> Done:
-    sent = scene.operations.starting.send(body.id, body.topic, body.value, body.key)
-    return done(START_ACTIONS["send"].answer(body.id, sent))
+def send(scene: Scene, body: Sending) -> str:
+    return scene.operations.starting.send(body.id, body.topic, body.value, body.key)
 
 
 @pages.action(START_ACTIONS["answer"], lambda body: [body.id])
-def answer(scene: Scene, body: Answering) -> Done:
-    asked = scene.operations.starting.answer(body.id, body.question, body.value)
-    return done(START_ACTIONS["answer"].answer(body.id, asked))
+def answer(scene: Scene, body: Answering) -> str:
+    return scene.operations.starting.answer(body.id, body.question, body.value)
 
 
 @pages.action(RUN_ACTIONS["fork"], _ids)

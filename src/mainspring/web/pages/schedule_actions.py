@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any, Literal, cast
 
 from msgspec import UNSET, Meta, UnsetType
@@ -9,9 +10,10 @@ from msgspec import UNSET, Meta, UnsetType
 from mainspring.app.declarations.schedules_json import changes_of, definition_of
 from mainspring.errors import InvalidInput
 from mainspring.operations.schedules.actions import SCHEDULE_ACTIONS
+from mainspring.operations.schedules.info import BackfillInfo, ScheduleInfo, TickInfo
 from mainspring.web.pages.schedules import CronText, SpecText, ZoneText, spec_of_form
 from mainspring.web.requests import read_value
-from mainspring.web.views import Body, Done, Id, Moment, Pages, Reason, Scene, done
+from mainspring.web.views import Body, Id, Moment, Pages, Reason, Scene
 
 pages = Pages()
 OverlapName = Literal["skip", "buffer_one", "buffer_all", "cancel_other", "terminate_other", "allow_all"]
@@ -120,53 +122,51 @@ def _of(body: OneSchedule) -> list[str]:
 
 
 @pages.action(SCHEDULE_ACTIONS["pause"], _of)
-def pause(scene: Scene, body: Pausing) -> Done:
-    return _done("pause", body.id, scene.operations.schedules.pause(body.id, body.reason, body.until))
+def pause(scene: Scene, body: Pausing) -> ScheduleInfo:
+    return scene.operations.schedules.pause(body.id, body.reason, body.until)
 
 
 @pages.action(SCHEDULE_ACTIONS["resume"], _of)
-def resume(scene: Scene, body: OneSchedule) -> Done:
-    return _done("resume", body.id, scene.operations.schedules.resume(body.id, body.reason))
+def resume(scene: Scene, body: OneSchedule) -> ScheduleInfo:
+    return scene.operations.schedules.resume(body.id, body.reason)
 
 
 @pages.action(SCHEDULE_ACTIONS["trigger"], _of)
-def trigger(scene: Scene, body: Triggering) -> Done:
+def trigger(scene: Scene, body: Triggering) -> TickInfo:
     tick = scene.operations.schedules.trigger(body.id, body.overlap)
     if scene.redactor.hides:
         tick = scene.redactor.tick(tick, scene.operations.schedules.describe(body.id).workflow)
-    return _done("trigger", body.id, tick)
+    return tick
 
 
 @pages.action(SCHEDULE_ACTIONS["skip"], _of)
-def skip(scene: Scene, body: Skipping) -> Done:
-    return _done("skip", body.id, scene.operations.schedules.skip(body.id, body.when))
+def skip(scene: Scene, body: Skipping) -> datetime:
+    return scene.operations.schedules.skip(body.id, body.when)
 
 
 @pages.action(SCHEDULE_ACTIONS["unskip"], _of)
-def unskip(scene: Scene, body: Skipping) -> Done:
-    return _done("unskip", body.id, scene.operations.schedules.unskip(body.id, body.when))
+def unskip(scene: Scene, body: Skipping) -> datetime:
+    return scene.operations.schedules.unskip(body.id, body.when)
 
 
 @pages.action(SCHEDULE_ACTIONS["backfill"], _of)
-def backfill(scene: Scene, body: Backfilling) -> Done:
-    made = scene.operations.schedules.backfill(body.id, body.start, body.end, overlap=body.overlap, again=body.again)
-    return _done("backfill", body.id, made)
+def backfill(scene: Scene, body: Backfilling) -> BackfillInfo:
+    return scene.operations.schedules.backfill(body.id, body.start, body.end, overlap=body.overlap, again=body.again)
 
 
 @pages.action(SCHEDULE_ACTIONS["stop_backfill"], _of)
-def stop_backfill(scene: Scene, body: StoppingBackfill) -> Done:
-    return _done("stop_backfill", body.id, scene.operations.schedules.stop_backfill(body.backfill))
+def stop_backfill(scene: Scene, body: StoppingBackfill) -> BackfillInfo:
+    return scene.operations.schedules.stop_backfill(body.backfill)
 
 
 @pages.action(SCHEDULE_ACTIONS["create"], _of)
-def create(scene: Scene, body: Creating) -> Done:
+def create(scene: Scene, body: Creating) -> ScheduleInfo:
     definition = definition_of({"id": body.id, **body.parts()})
-    made = scene.operations.schedules.create(definition, paused=body.paused, trigger=body.trigger)
-    return _done("create", body.id, made)
+    return scene.operations.schedules.create(definition, paused=body.paused, trigger=body.trigger)
 
 
 @pages.action(SCHEDULE_ACTIONS["update"], _of)
-def update(scene: Scene, body: Updating) -> Done:
+def update(scene: Scene, body: Updating) -> ScheduleInfo:
     present = scene.operations.schedules.describe(body.id)
     named = {"spec": present.spec, "policy": present.policy, "action": present.action}
     values = changes_of(body.parts(), named, body.id)
@@ -175,18 +175,14 @@ def update(scene: Scene, body: Updating) -> Done:
             "nothing to change: give at least one of spec, cron, workflow, input, overlap, catchup, note"
         )
     revision = body.revision or present.revision
-    return _done("update", body.id, scene.operations.schedules.update(body.id, values, revision=revision))
+    return scene.operations.schedules.update(body.id, values, revision=revision)
 
 
 @pages.action(SCHEDULE_ACTIONS["reset"], _of)
-def reset(scene: Scene, body: OneSchedule) -> Done:
-    return _done("reset", body.id, scene.operations.schedules.reset(body.id))
+def reset(scene: Scene, body: OneSchedule) -> ScheduleInfo:
+    return scene.operations.schedules.reset(body.id)
 
 
 @pages.action(SCHEDULE_ACTIONS["delete"], _of)
-def delete(scene: Scene, body: OneSchedule) -> Done:
-    return _done("delete", body.id, scene.operations.schedules.delete(body.id))
-
-
-def _done(verb: str, schedule: str, result: object) -> Done:
-    return done(SCHEDULE_ACTIONS[verb].answer(schedule, result))
+def delete(scene: Scene, body: OneSchedule) -> None:
+    scene.operations.schedules.delete(body.id)

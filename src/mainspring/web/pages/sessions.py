@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from mainspring.operations.sessions import SESSION_ACTIONS, Session
-from mainspring.web.views import Body, Done, NoQuery, Pages, Reason, Scene, done
+from mainspring.web.views import Body, NoQuery, Pages, Reason, Scene
 
 pages = Pages()
 
@@ -33,5 +33,5 @@ def sessions(scene: Scene, query: NoQuery) -> SessionList:
 
 
 @pages.action(SESSION_ACTIONS["end"], lambda body: body.ids)
-def end(scene: Scene, body: EndingSessions) -> Done:
-    return done(SESSION_ACTIONS["end"].answer("", scene.operations.sessions.end(body.ids)))
+def end(scene: Scene, body: EndingSessions) -> dict[str, bool]:
+    return scene.operations.sessions.end(body.ids)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
@@ -14,21 +14,24 @@ pages = Pages()
 MOST_CHILDREN = 50
 MOST_STEPS = 300
 MOST_LINES = 300
-Offset = Annotated[int, Meta(ge=0, le=10_000_000)]
-Limit = Annotated[int, Meta(ge=1, le=1_000)]
 
 
-class TimelineQuery(Struct):
-    """The id of a run, the page of its operations, and the span of time to draw: that of the parent, if the run is nested."""
+class StepQuery(Struct):
+    """The id of a run, and the page of its operations."""
 
     id: Id
-    offset: Offset = 0
-    limit: Limit = MOST_STEPS
+    offset: Annotated[int, Meta(ge=0, le=10_000_000)] = 0
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = MOST_STEPS
+
+
+class TimelineQuery(StepQuery):
+    """The id of a run, the page of its operations, and the span of time to draw: that of the parent, if the run is nested."""
+
     since: Moment | None = None
     until: Moment | None = None
 
 
-class Timeline(Struct):
+class SomeSteps(Struct):
     """A run and some of its operations, in the order of their positions."""
 
     run: RunInfo
@@ -45,6 +48,11 @@ class Timeline(Struct):
     """The messages and questions that the run waits for: each can be sent, or asked."""
     logs: list[LogLine]
     """The last lines that the run logged, if they are stored (setting keep_logs)."""
+
+
+class Timeline(SomeSteps):
+    """A run and some of its operations, in the order of their positions."""
+
     since: Moment | None = None
     until: Moment | None = None
 
@@ -52,12 +60,12 @@ class Timeline(Struct):
 @pages.view("/runs/timeline", "timeline.html")
 def timeline(scene: Scene, query: TimelineQuery) -> Timeline:
     """The operations of one run: the times, outcome and attempts of each."""
-    return timeline_of(scene, query.id, query.offset, query.limit, (query.since, query.until))
+    return Timeline(**some_steps(scene, query), since=query.since, until=query.until)
 
 
-def timeline_of(
-    scene: Scene, run_id: str, offset: int, limit: int, span: tuple[Moment | None, Moment | None] = (None, None)
-) -> Timeline:
+def some_steps(scene: Scene, query: StepQuery) -> dict[str, Any]:
+    """Return the fields of a `SomeSteps`."""
+    run_id, offset, limit = query.id, query.offset, query.limit
     runs, redactor = scene.operations.runs, scene.redactor
     found = runs.get(run_id)
     page = runs.steps_page(run_id, offset, limit)
@@ -73,14 +81,13 @@ def timeline_of(
         if not found.state.ended and step.awaited
         if (shown := redactor.step(step, found)).name == step.name  # nothing can be sent to a hidden name
     ]
-    return Timeline(
-        redactor.run(found),
-        [redactor.step(step, found) for step in recorded],
-        offset,
-        page.count,
-        offset + limit if offset + limit < page.count else None,
-        [redactor.summary(child) for child in children],
-        waits,
-        [redactor.line(line, found) for line in runs.logs(run_id, MOST_LINES)],
-        *span,
-    )
+    return {
+        "run": redactor.run(found),
+        "steps": [redactor.step(step, found) for step in recorded],
+        "offset": offset,
+        "operations": page.count,
+        "next": offset + limit if offset + limit < page.count else None,
+        "children": [redactor.summary(child) for child in children],
+        "waits": waits,
+        "logs": [redactor.line(line, found) for line in runs.logs(run_id, MOST_LINES)],
+    }

@@ -11,7 +11,7 @@ from mainspring.operations.overview import VersionInfo
 from mainspring.operations.runs.lists import RunSummary
 from mainspring.operations.versions import VERSION_ACTIONS
 from mainspring.web.formatting import WHERE_REPLAY_AGREES
-from mainspring.web.views import Body, Done, NoQuery, Pages, Reason, Scene, done
+from mainspring.web.views import Body, NoQuery, Pages, Reason, Scene
 
 pages = Pages()
 _MOST_STRANDED = 50
@@ -52,9 +52,8 @@ class Naming(Body):
 
 
 @pages.action(VERSION_ACTIONS["set_newest"], lambda body: [body.version])
-def set_newest(scene: Scene, body: Naming) -> Done:
-    answer = VERSION_ACTIONS["set_newest"].answer
-    return done(answer(body.version, scene.operations.versions.set_newest(body.version)))
+def set_newest(scene: Scene, body: Naming) -> str:
+    return scene.operations.versions.set_newest(body.version)
 
 
 @pages.view("/workers", "workers.html")
