@@ -220,3 +220,29 @@ async def test_a_run_that_began_anew_can_be_forked_at_a_step(store_url: str) -> 
             assert (await fork.result())[:3] == [3, 3, None]
             assert done == ([] if step == "child" else [3])
             assert (await app.runs.get(fork.id)).generation == generation
+
+
+async def test_each_generation_may_be_attempted_as_often_as_its_retry_policy_says(store_url: str) -> None:
+    shop = App()
+
+    @shop.workflow(retry=Retry(2, first="1m"))
+    async def fails_once_a_generation(number: int) -> int:
+        if run.attempt == 1:
+            raise ConnectionError(str(number))
+        if number < 3:
+            await run.continue_as(number + 1)
+        return number
+
+    async with world(shop, url=store_url) as w:
+        handle = await fails_once_a_generation.options(id="a").start(0)
+        for number in range(4):
+            await w.drain()
+            found = await shop.runs.get("a")
+            assert (found.generation, found.attempts, found.error and found.error["message"]) == (
+                number,
+                1,
+                str(number),
+            )
+            await w.advance("1m")
+        assert await handle.result() == 3
+        assert (await shop.runs.get("a")).attempts == 2

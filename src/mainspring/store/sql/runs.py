@@ -203,7 +203,8 @@ CONTINUE_AS = tuple(
     for each in (
         """
   UPDATE runs SET owner = NULL, needs_attention = false, blocked = NULL, state = 'queued', due = :now, input = :input::json,
-    generation = generation + 1, began_epoch = epoch + 1, recoveries = 0, version = NULL, fingerprint = ''
+    generation = generation + 1, began_epoch = epoch + 1, attempts = least(attempts, 1), error = NULL, recoveries = 0,
+    version = NULL, fingerprint = ''
   WHERE id = :run
 """,
         "DELETE FROM steps WHERE run = :run",
