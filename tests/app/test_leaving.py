@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mainspring import App, Settings, run
+from mainspring.app.caller import outside
 from mainspring.app.runtime import Connection
-from mainspring.app.waiting.in_process import Endings
+from mainspring.app.waiting.in_process import Endings, Subscription
 from mainspring.errors import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -73,6 +74,35 @@ async def test_who_waits_for_a_run_while_the_app_is_left_gets_an_error(
         await asyncio.wait_for(on_the_loop, 60)
     assert isinstance(await asyncio.to_thread(on_a_thread), StoreUnavailable)
     assert not app._runtime.is_connected
+
+
+async def test_who_waits_for_what_a_run_publishes_while_the_app_is_left_gets_an_error(store_url: str) -> None:
+    app = App(store_url, settings=Settings(work=False, poll=0.05))
+    workflow = app.workflow(sleeps)
+    begun: asyncio.Queue[None] = asyncio.Queue()
+
+    class Reported(Subscription):
+        async def wait(self) -> bool:
+            begun.put_nowait(None)
+            return await super().wait()
+
+    async def read() -> None:
+        async for _ in app.read_stream(handle.id, "tokens"):
+            pass
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(outside, "Subscription", Reported)
+        async with app:
+            handle = await workflow.start()
+            waits = [
+                asyncio.create_task(each)
+                for each in (read(), app.get_event(handle.id, "k"), app.get_event(handle.id, "k", timeout="1h"))
+            ]
+            for _ in waits:
+                await begun.get()
+        for wait in waits:
+            with pytest.raises(StoreUnavailable, match="closed"):
+                await asyncio.wait_for(wait, 60)
 
 
 def test_who_waits_for_a_run_in_a_blocking_app_that_is_left_gets_an_error(

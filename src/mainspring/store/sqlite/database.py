@@ -277,10 +277,10 @@ class Database:
 
     def _reader(self) -> sqlite3.Connection:
         with self._lending:
+            self.writer()  # raises if the database is closed: those that are left in `_readers` are, too
             try:
                 connection = self._readers.get_nowait()
             except Empty:
-                self.writer()
                 connection = self._connect()
                 connection.execute("PRAGMA query_only = 1")
             self._reading.add(connection)
