@@ -93,6 +93,26 @@ class Scene:
         self._note(where, label, "end")
         return label
 
+    def mark_at(self, where: str, label: str) -> str:
+        """The same for one input of a batch, which has no run of its own."""
+        self._note(where, label, "begin", looks=True)
+        self._note(where, label, "end")
+        return label
+
+    async def effects(self, places: list[tuple[str, str]], seconds: float = EFFECT_SECONDS) -> list[str]:
+        """What a batch does to the world outside: for each input the run that it is of, and the label."""
+        for where, label in places:
+            self._note(where, label, "begin", looks=True)
+        try:
+            await asyncio.sleep(seconds)
+        except BaseException:
+            for where, label in places:
+                self._note(where, label, "cut")
+            raise
+        for where, label in places:
+            self._note(where, label, "end")
+        return [label for _, label in places]
+
     def left_well(self) -> None:
         """The workflow has left its `run.undo` block without an exception: nothing is owed any more."""
         self._note(run.id, "undo", "well")

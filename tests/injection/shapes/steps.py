@@ -388,3 +388,44 @@ def late_waiter(s: Scene) -> Drive:
         await caller.pause(0.1)
 
     return drive
+
+
+@shape(
+    {"r": ["a", "b", "c"], "d": ["d"], "j": "j", "k": "k", "l": "l"},
+    main=("r", "j"),
+    tries={"k": 2},
+)
+def batched(s: Scene) -> Drive:
+    """Inputs of steps and of jobs that one call of a batch function serves."""
+
+    @s.app.step(batch=10)
+    async def note(places: list[tuple[str, str]]) -> list[str]:
+        return await s.effects(places)
+
+    @s.app.step(batch=2)
+    def note_blocking(places: list[tuple[str, str]]) -> list[str]:
+        return [s.mark_at(where, label) for where, label in places]
+
+    @s.app.step(batch=10, retry=Retry(3, first=0.2))
+    async def stubborn(places: list[tuple[str, str]]) -> list[str | Exception]:
+        began = [s.ledger.count("end")[place] for place in places]
+        labels = await s.effects(places)
+        return [label if times else ConnectionError(label) for times, label in zip(began, labels, strict=True)]
+
+    @s.app.workflow
+    async def work() -> list[str]:
+        return [*await asyncio.gather(note(("r", "a")), note(("r", "b"))), await note_blocking.aio(("r", "c"))]
+
+    @s.app.workflow
+    def work_blocking() -> list[str]:
+        return [note.sync(("d", "d"))]
+
+    async def drive(caller: Caller) -> None:
+        await caller.start(work, "r")
+        await caller.start(work_blocking, "d")
+        await caller.start(note, "j", ("j", "j"))
+        await caller.start(stubborn, "k", ("k", "k"))
+        await caller.start(note_blocking, "l", ("l", "l"))
+        await caller.results_of("r", "d", "j", "k", "l")
+
+    return drive
