@@ -42,6 +42,8 @@ _PARTITION = "INSERT INTO queue_partitions VALUES ('other', 'p', '{}')"
 _TICK = "INSERT INTO ticks (schedule, nominal, request, source, due, outcome, overlap) VALUES ('made', 1, 'x', 'trigger', 1, 'pending', 'odd')"
 _BACKFILL = "INSERT INTO backfills (id, schedule, since, until, overlap, created, cursor) VALUES ('b', 'made', 1, 2, 'odd', 1, 0)"
 _STATE = "UPDATE runs SET state = 'odd', owner = NULL WHERE id = 'asleep'"
+_DEEP = f'{{"a": {"[" * 3_000}{"]" * 3_000}}}'
+"""JSON that no decoder of Python's follows to its end. Another program can store it: a database takes it."""
 BAD = {
     "spec of a declared schedule": column("schedules", "spec", "declared", "{", '"odd"'),
     "policy of a declared schedule": column("schedules", "policy", "declared", "{", '{"overlap":"odd"}'),
@@ -52,6 +54,11 @@ BAD = {
     "limits of a partition": Bad(_PARTITION.format("{"), _PARTITION.format("[]"), "queue_partitions", "other/p"),
     "state of a run": Bad(_STATE, f"ALTER TABLE runs DROP CONSTRAINT runs_state_check; {_STATE}", "runs", "asleep"),
     "attributes of a run": column("runs", "attributes", "asleep", "{", "7"),
+    "deep input of a run": column("runs", "input", "asleep", _DEEP, _DEEP),
+    "deep attributes of a run": column("runs", "attributes", "asleep", _DEEP, _DEEP),
+    "deep input of a run that is due": column("runs", "input", "waits", _DEEP, _DEEP),
+    "deep policy of a schedule": column("schedules", "policy", "made", _DEEP, _DEEP),
+    "deep input of a schedule": column("schedules", "input", "made", _DEEP, _DEEP),
     "tick of a run": column("runs", "tick", "asleep", "{", "[]"),
     "mark of a run": column("runs", "blocked", "waits", "{", '{"versions":7}'),
     "a tick": Bad(_TICK, f"ALTER TABLE ticks DROP CONSTRAINT ticks_overlap_check; {_TICK}", "ticks", "made/1/x"),

@@ -21,7 +21,16 @@ Row = TypeVar("Row")
 
 log = logging.getLogger("mainspring.store")
 
-FAULTS = (ValueError, TypeError, KeyError, IndexError, AttributeError, msgspec.MsgspecError, InvalidInput)
+FAULTS = (
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+    AttributeError,
+    RecursionError,
+    msgspec.MsgspecError,
+    InvalidInput,
+)
 """Exceptions that decoding a bad row raises. A database that cannot be reached raises others."""
 _MOST_REPORTED = 10_000
 _reported: set[tuple[str, str]] = set()
