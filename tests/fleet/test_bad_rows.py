@@ -41,6 +41,7 @@ def column(table: str, name: str, of: str, sqlite: str, postgres: str) -> Bad:
 _PARTITION = "INSERT INTO queue_partitions VALUES ('other', 'p', '{}')"
 _TICK = "INSERT INTO ticks (schedule, nominal, request, source, due, outcome, overlap) VALUES ('made', 1, 'x', 'trigger', 1, 'pending', 'odd')"
 _BACKFILL = "INSERT INTO backfills (id, schedule, since, until, overlap, created, cursor) VALUES ('b', 'made', 1, 2, 'odd', 1, 0)"
+_TIMEOUT = "UPDATE schedules SET action = replace({0}, '\"timeout\":null', '\"timeout\":99999999999999999999'){1} WHERE id = 'made'"
 _STATE = "UPDATE runs SET state = 'odd', owner = NULL WHERE id = 'asleep'"
 _DEEP = f'{{"a": {"[" * 3_000}{"]" * 3_000}}}'
 """JSON that no decoder of Python's follows to its end. Another program can store it: a database takes it."""
@@ -49,6 +50,9 @@ BAD = {
     "policy of a declared schedule": column("schedules", "policy", "declared", "{", '{"overlap":"odd"}'),
     "spec of a schedule": column("schedules", "spec", "made", "{", '"odd"'),
     "policy of a schedule": column("schedules", "policy", "made", '{"overlap":"odd"}', '{"overlap":"odd"}'),
+    "timeout that no database can store": Bad(
+        _TIMEOUT.format("action", ""), _TIMEOUT.format("CAST(action AS text)", "::json"), "schedules", "made"
+    ),
     "limits of a queue": column("queues", "limits", "other", "{", "[]"),
     "a limit of a queue": column("queues", "limits", "other", '{"concurrency":"x"}', '{"concurrency":"x"}'),
     "limits of a partition": Bad(_PARTITION.format("{"), _PARTITION.format("[]"), "queue_partitions", "other/p"),

@@ -118,14 +118,14 @@ async def test_a_decision_inside_the_transaction_reserves_nothing(
     assert engine is not None
     free: list[tuple[int, int]] = []
 
-    def watched(now: int, limit: int, decide: Decide, expect: Any) -> Passed:
+    def watched(now: int, limit: int, decide: Decide, *others: Any) -> Passed:
         def decided(situation: Situation) -> Plan:
             before = engine.slots.free()
             plan = decide(situation)
             free.append((before, engine.slots.free()))
             return plan
 
-        passed: Passed = fire(now, limit, decided, expect)
+        passed: Passed = fire(now, limit, decided, *others)
         return passed
 
     monkeypatch.setattr(store.schedules, "fire", watched)

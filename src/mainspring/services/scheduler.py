@@ -85,7 +85,8 @@ class Scheduler(Service):
         """Plan the due schedules, and begin their runs here if slots are free. Called on the thread of the store."""
         starts = ScheduledStarts(self._engine, now, wanted=not self.paused)
         try:
-            passed = self._store.schedules.fire(now, _AT_ONCE, _Decider(now, self._ids, starts), starts.expect)
+            decider = _Decider(now, self._ids, starts)
+            passed = self._store.schedules.fire(now, _AT_ONCE, decider, starts.expect, decider.set_aside)
         except BaseException:
             starts.hand_back()
             raise
@@ -108,16 +109,23 @@ class _Decider:
             made = plan(situation, self._now, self._ids.new)
             self._starts.give(made)
             return made
-        except Exception as error:
-            fault = f"{type(error).__name__}: {error}"[:500]
-            if situation.schedule.fault != fault:  # otherwise it was already logged
-                log.exception(
-                    "schedule %s (a row of table schedules) cannot be planned; retrying every minute",
-                    situation.schedule.id,
-                )
-            schedule = structs.replace(situation.schedule, fault=fault, due=self._now + _MINUTE)
-            processed = [run.id for run in situation.runs if run.state.ended]
-            return Plan(schedule, moved=True, processed=processed)
+        except Exception as error:  # noqa: BLE001  (whatever it is, the others are planned)
+            return self.set_aside(situation, error)
+
+    def set_aside(self, situation: Situation, error: Exception) -> Plan:
+        """The plan of a schedule that cannot be planned, or whose plan the database refuses: try again in a minute."""
+        fault = f"{type(error).__name__}: {error}"[:500]
+        if situation.schedule.fault != fault:  # otherwise it was already logged
+            log.error(
+                "schedule %s (a row of table schedules) cannot be planned; retrying every minute",
+                situation.schedule.id,
+                exc_info=error,
+            )
+        schedule = structs.replace(situation.schedule, fault=fault, due=self._now + _MINUTE)
+        processed = [run.id for run in situation.runs if run.state.ended]
+        made = Plan(schedule, moved=True, processed=processed)
+        self._starts.give(made)
+        return made
 
 
 class ScheduledStarts:

@@ -101,6 +101,8 @@ class Plan(Struct):
 
 
 Decide: TypeAlias = "Callable[[Situation], Plan]"
+SetAside: TypeAlias = "Callable[[Situation, Exception], Plan]"
+"""Plans a schedule again whose plan the database refused."""
 
 
 class Passed(Struct, frozen=True):

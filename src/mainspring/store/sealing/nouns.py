@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from mainspring.model.schedules import Backfill, Schedule, Tick
-    from mainspring.store.schedules import Decide, Passed, Plan, Situation
+    from mainspring.store.schedules import Decide, Passed, Plan, SetAside, Situation
     from mainspring.store.sealing.payloads import Payloads
     from mainspring.store.verbs.dashboard import Dashboard, Entry
     from mainspring.store.verbs.manage import Management
@@ -77,9 +77,19 @@ class SealedSchedules(Sealed):
         return None if made is None else plans[-1]
 
     def fire(
-        self, now: int, limit: int, decide: Decide, expect: Callable[[Sequence[str]], None] | None = None
+        self,
+        now: int,
+        limit: int,
+        decide: Decide,
+        expect: Callable[[Sequence[str]], None] | None = None,
+        set_aside: SetAside | None = None,
     ) -> Passed:
-        return self._inner.fire(now, limit, self._sealed(decide, lambda _: None), expect)
+        def aside(situation: Situation, error: Exception) -> Plan:
+            assert set_aside is not None  # noqa: S101
+            return self._sealed(lambda each: set_aside(each, error), lambda _: None)(situation)
+
+        sealed_aside = None if set_aside is None else aside
+        return self._inner.fire(now, limit, self._sealed(decide, lambda _: None), expect, sealed_aside)
 
     def _sealed(self, decide: Decide, note: Callable[[Plan], None]) -> Decide:
         def decided(situation: Situation) -> Plan:

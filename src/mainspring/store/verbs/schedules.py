@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Protocol
 
+from mainspring.errors import StoreError
 from mainspring.model.clock import SECOND, SystemClock
 from mainspring.model.schedules import Hook
 from mainspring.store.bad_rows import readable, tick_key
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mainspring.model.schedules import Backfill, Schedule, Tick
-    from mainspring.store.schedules import Decide, Plan, ScheduleFilter, Situation, TickFilter
+    from mainspring.store.schedules import Decide, Plan, ScheduleFilter, SetAside, Situation, TickFilter
     from mainspring.store.sql.dialect import Sql
     from mainspring.store.transaction import Read, Rows, Script, Transaction, Transactor, Values
 
@@ -94,11 +95,17 @@ class Schedules:
         return self._transactor.change(work, now)
 
     def fire(
-        self, now: int, limit: int, decide: Decide, expect: Callable[[Sequence[str]], None] | None = None
+        self,
+        now: int,
+        limit: int,
+        decide: Decide,
+        expect: Callable[[Sequence[str]], None] | None = None,
+        set_aside: SetAside | None = None,
     ) -> Passed:
         """Plan the schedules that are due, about `limit` of them, and apply the plans, in one transaction.
 
-        Before planning, `expect` is called with the functions of the schedules to plan.
+        Before planning, `expect` is called with the functions of the schedules to plan. If the database refuses what a plan would
+        store, the plan of `set_aside` is applied to that schedule, and the others are planned without it.
 
         A schedule is due if its `due` time has come, or if the end of one of its runs is unprocessed. Schedules that another transaction
         has locked are skipped. If all due schedules are locked, `next_due` is shortly after now, so that the caller does not spin.
@@ -109,7 +116,7 @@ class Schedules:
         while due.found and not planned:
             if expect is not None:
                 expect(list(due.found.values()))
-            planned = self._plan(list(due.found), now, decide)
+            planned = self._plan(list(due.found), now, decide, set_aside)
             passed += due.found  # a transaction that has locked many of them must not delay the rest
             due = self._due(now, limit, passed)
         next_due = due.next
@@ -131,25 +138,41 @@ class Schedules:
             self._floors.looked(due, ended, now, _CLOCK.monotonic() - begun)
         return _Due(rows, now)
 
-    def _plan(self, ids: list[str], now: int, decide: Decide) -> list[Plan | None]:
-        """Plan schedules, together if possible. If rows that one of them needs are locked, plan each alone.
+    def _plan(
+        self, ids: list[str], now: int, decide: Decide, set_aside: SetAside | None, refusal: Exception | None = None
+    ) -> list[Plan | None]:
+        """Plan schedules, together if possible. If rows that one of them needs are locked, or refused, plan each alone.
 
-        None stands for a schedule whose rows stayed locked. The next pass plans it.
+        None stands for a schedule whose rows stayed locked. The next pass plans it. `refusal`: the database refused its last plan.
         """
 
         def work(tx: Transaction) -> Script[list[Plan] | None]:
             if tx.attempt > 1:
                 return None
             found = yield from lock_situations(tx, ids, sql.LOCK_FREE)
-            plans = [plan for plan in (yield from decide_all(tx, found, decide)) if not plan.empty]
+            if refusal is not None and set_aside is not None:
+                plans = [set_aside(situation, refusal) for situation in found]
+            else:
+                plans = [plan for plan in (yield from decide_all(tx, found, decide)) if not plan.empty]
             yield from apply_plans(tx, plans)
             tx.changes.due = False  # the pass continues with the others
             return plans
 
-        plans = self._transactor.change(work, now)
+        try:
+            plans = self._transactor.change(work, now)
+        except StoreError:
+            raise
+        except Exception as error:
+            if set_aside is None or refusal is not None:
+                raise
+            if len(ids) == 1:
+                return self._plan(ids, now, decide, set_aside, error)
+            plans = None
         if plans is not None:
             return list(plans)
-        return [None] if len(ids) == 1 else [plan for each in ids for plan in self._plan([each], now, decide)]
+        return (
+            [None] if len(ids) == 1 else [plan for each in ids for plan in self._plan([each], now, decide, set_aside)]
+        )
 
     def rewind(self, now: int) -> list[str]:
         """Set back schedules that a worker with a clock ahead has advanced into the future. Return their ids."""
