@@ -128,12 +128,15 @@ def listing(
     found: Sequence[T],
     *,
     page: Any = None,
-    name: Callable[[T], str | None],
+    name: Callable[[T], str | None] = str,
     head: Sequence[str],
     row: Callable[[T], Sequence[str]],
-    noun: str,
+    none: str,
 ) -> None:
-    """Print a list as `-o` says. `page` is the page that it is part of: JSON has all of it, and a note names the next one."""
+    """Print a list as `-o` says, or the note `none` instead of an empty table.
+
+    `page` is the page that it is part of: JSON has all of it, and a note names the next one. `name` makes the lines of `-o ids`.
+    """
     if output == "json":
         as_json(found if page is None else page)
     elif output == "jsonl":
@@ -145,7 +148,7 @@ def listing(
     elif found:
         table(head, map(row, found))
     else:
-        note(f"no {noun}")
+        note(none)
     if page is not None and page.next:
         note(f"there are more: --after {page.next}")
 

@@ -38,7 +38,7 @@ def list_(url: str, output: str) -> None:
     """
     with connect(url, Settings()) as operations:
         found = operations.queues.list()
-    display.listing(output, found, name=lambda queue: queue.name, head=_HEAD, row=_row, noun="queues")
+    display.listing(output, found, name=lambda queue: queue.name, head=_HEAD, row=_row, none="no queues")
 
 
 @queues.command

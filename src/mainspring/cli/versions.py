@@ -11,7 +11,7 @@ from mainspring.cli.commands import Group, ids_from, note, output_option, url_op
 from mainspring.cli.terminal import data
 from mainspring.model.clock import to_datetime
 from mainspring.operations.connect import connect
-from mainspring.operations.versions import VERSION_ACTIONS
+from mainspring.operations.versions import VERSION_ACTIONS, PatchInfo
 
 
 @click.group(cls=Group)
@@ -58,11 +58,12 @@ def patches(url: str, output: str) -> None:
     """
     with connect(url, Settings()) as operations:
         found = operations.versions.patches()
-    if output == "json":
-        display.as_json(found)
-    else:
-        rows = ([each.name, each.workflow, str(each.new), str(each.old)] for each in found)
-        display.table(("PATCH", "WORKFLOW", "NEW RUNS", "OLD RUNS"), rows)
+    head = ("PATCH", "WORKFLOW", "NEW RUNS", "OLD RUNS")
+    display.listing(output, found, head=head, row=_patch_row, none="no patches")
+
+
+def _patch_row(patch: PatchInfo) -> tuple[str, ...]:
+    return patch.name, patch.workflow, str(patch.new), str(patch.old)
 
 
 @versions.command(name="set-newest")

@@ -7,7 +7,6 @@ import click
 from mainspring.app.settings import Settings
 from mainspring.cli import display
 from mainspring.cli.commands import Group, output_option, url_option
-from mainspring.cli.terminal import data
 from mainspring.model.clock import to_datetime
 from mainspring.operations.connect import connect
 
@@ -32,21 +31,18 @@ def list_(url: str, output: str) -> None:
         found = operations.workers.list()
         loads = operations.watch.loads()
         now = to_datetime(operations.clock.now())
-    if output == "json":
-        display.as_json(found)
-    elif output == "ids":
-        for each in found:
-            data(each.id)
-    else:
-        rows = (
-            [
-                each.id,
-                f"{each.host}, {each.pid}",
-                each.version,
-                display.ago(each.started, now),
-                display.ago(each.seen, now),
-                str(loads.get(each.id, 0)),
-            ]
-            for each in found
-        )
-        display.table(("WORKER", "HOST, PID", "VERSION", "STARTED", "SEEN", "RUNS"), rows)
+    display.listing(
+        output,
+        found,
+        name=lambda worker: worker.id,
+        head=("WORKER", "HOST, PID", "VERSION", "STARTED", "SEEN", "RUNS"),
+        row=lambda worker: (
+            worker.id,
+            f"{worker.host}, {worker.pid}",
+            worker.version,
+            display.ago(worker.started, now),
+            display.ago(worker.seen, now),
+            str(loads.get(worker.id, 0)),
+        ),
+        none="no workers",
+    )

@@ -77,7 +77,7 @@ def list_(url: str, limit: int, after: str | None, output: str, *, is_long: bool
         name=lambda run: run.id,
         head=_LONG if is_long else ("ID", "WORKFLOW", "STATE", "CREATED", "TOOK", "NOTE"),
         row=lambda run: (_long_row if is_long else _row)(run, now),
-        noun="runs",
+        none="no runs",
     )
 
 
@@ -203,20 +203,9 @@ def count(url: str, by: tuple[str, ...], bucket: str | None, output: str, **filt
     span = None if bucket is None else parse_duration(bucket)
     with connect(url, Settings()) as operations:
         figures = operations.runs.aggregate(keys, span, filters_of(TRAITS, filters, operations.clock))
-    if output == "json":
-        display.as_json(figures)
-    elif figures:
-        head = [
-            *(["SINCE"] if span else []),
-            *(key.upper() for key in keys),
-            "RUNS",
-            "LONGEST WAIT",
-            "AVERAGE",
-            "LONGEST",
-        ]
-        display.table(head, (_figures_row(each, keys) for each in figures))
-    else:
-        note("no runs")
+    since = ["SINCE"] if span else []
+    head = [*since, *(key.upper() for key in keys), "RUNS", "LONGEST WAIT", "AVERAGE", "LONGEST"]
+    display.listing(output, figures, head=head, row=lambda each: _figures_row(each, keys), none="no runs")
 
 
 @runs.command("step-figures")
@@ -240,13 +229,9 @@ def step_figures(function: str, url: str, last: int, output: str) -> None:
     """
     with connect(url, Settings()) as operations:
         found = operations.runs.step_figures(function, last)
-    if output == "json":
-        display.as_json(found)
-    elif found:
-        head = ["STEP", "KIND", "CALLS", "FAILED", "ATTEMPTS", "P50", "P95"]
-        display.table(head, (_step_row(each) for each in found))
-    else:
-        note(f"no run of {function} has ended, or none of them had steps")
+    head = ("STEP", "KIND", "CALLS", "FAILED", "ATTEMPTS", "P50", "P95")
+    none = f"no run of {function} has ended, or none of them had steps"
+    display.listing(output, found, head=head, row=_step_row, none=none)
 
 
 def _step_row(each: StepFigures) -> list[str]:

@@ -24,27 +24,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mainspring.operations.connect import Operations
+    from mainspring.operations.schedules.info import BackfillInfo
 
 R = TypeVar("R")
 
 
-def _words(verb: str, notes: str = "") -> str:
-    """Return the help of a command: the summary of its verb, and notes."""
-    return f"{SCHEDULE_ACTIONS[verb].summary} {notes}".strip()
+def _command(verb: str, notes: str = "") -> Callable[[Callable[..., Any]], click.Command]:
+    """Make a function the command of a verb. Its help is the summary of the verb, and notes."""
+    return click.command(cls=Command, help=f"{SCHEDULE_ACTIONS[verb].summary} {notes}".strip())
 
 
-@click.command(
-    cls=Command,
-    help=_words(
-        "create",
-        """
+@_command(
+    "create",
+    """
 
 \b
   mainspring schedules create nightly --workflow report --arg '"eu"' --cron '0 2 * * *' --timezone Europe/Paris
   mainspring schedules create sync --workflow sync --interval 6h/5h --overlap buffer_one --catchup 10m
   mainspring schedules create quarterly --workflow bill --calendar '{"month": "1,4,7,10", "dayOfMonth": 1, "hour": 9}'
 """,
-    ),
 )
 @click.argument("schedule", metavar="ID")
 @describing
@@ -75,11 +73,9 @@ def create(
         _show(operations, schedule, output)
 
 
-@click.command(
-    cls=Command,
-    help=_words(
-        "update",
-        """
+@_command(
+    "update",
+    """
 
 Any of --cron, --interval and --calendar replaces all of them. --spec replaces the whole spec.
 
@@ -87,7 +83,6 @@ Any of --cron, --interval and --calendar replaces all of them. --spec replaces t
   mainspring schedules update nightly --cron '0 3 * * *'
   mainspring schedules update nightly --overlap buffer_one --revision 4
 """,
-    ),
 )
 @click.argument("schedule", metavar="ID")
 @describing
@@ -120,15 +115,12 @@ def update(
         _show(operations, schedule, output)
 
 
-@click.command(
-    cls=Command,
-    help=_words(
-        "reset",
-        """
+@_command(
+    "reset",
+    """
 
 An ID of - reads ids from stdin.
 """,
-    ),
 )
 @click.argument("schedules", metavar="ID…", nargs=-1, required=True)
 @url_option
@@ -142,18 +134,15 @@ def reset(schedules: tuple[str, ...], url: str, reason: str | None) -> None:
             echo(f"{schedule}\t{'as declared' if not differs else 'as declared again: ' + ', '.join(differs)}")
 
 
-@click.command(
-    cls=Command,
-    help=_words(
-        "apply",
-        """- reads FILE from stdin.
+@_command(
+    "apply",
+    """- reads FILE from stdin.
 
 FILE is JSON: a list of objects with id, workflow, spec, and optionally args or input, options, policy, note, attributes. Applying
 it again changes nothing.
 
 \b
   mainspring schedules apply schedules.json --prune""",
-    ),
 )
 @click.argument("file", metavar="FILE")
 @click.option("--prune", is_flag=True, help="Delete schedules of the group that FILE does not have.")
@@ -174,7 +163,7 @@ def apply(file: str, url: str, reason: str | None, output: str, *, prune: bool, 
         note("no schedules")
 
 
-@click.command(cls=Command, help=_words("pause", "An ID of - reads ids from stdin."))
+@_command("pause", "An ID of - reads ids from stdin.")
 @click.argument("schedules", metavar="ID…", nargs=-1, required=True)
 @click.option(
     "--reason", help="Why. Shown with the schedule and its skipped ticks, and recorded in the audit log with the user."
@@ -190,7 +179,7 @@ def pause(schedules: tuple[str, ...], url: str, reason: str | None, until: str |
             echo(f"{schedule}\tpaused")
 
 
-@click.command(cls=Command, help=_words("resume"))
+@_command("resume")
 @click.argument("schedules", metavar="ID…", nargs=-1, required=True)
 @click.option("--reason", help="Why. Shown with the schedule, and recorded in the audit log with the user.")
 @url_option
@@ -202,7 +191,7 @@ def resume(schedules: tuple[str, ...], url: str, reason: str | None) -> None:
             echo(f"{schedule}\t{page.state(operations.schedules.describe(schedule))}")
 
 
-@click.command(cls=Command, help=_words("trigger", "Prints the id of the run. Exit code 1 if none was started."))
+@_command("trigger", "Prints the id of the run. Exit code 1 if none was started.")
 @click.argument("schedule", metavar="ID")
 @click.option("--overlap", metavar="POLICY", help="Instead of the schedule's own.")
 @url_option
@@ -224,17 +213,14 @@ def trigger(
         ctx.exit(1)
 
 
-@click.command(
-    cls=Command,
-    help=_words(
-        "backfill",
-        """Without --start, show the progress of the backfills of the schedule.
+@_command(
+    "backfill",
+    """Without --start, show the progress of the backfills of the schedule.
 
 \b
   mainspring schedules backfill nightly --start 2027-01-01 --end 2027-01-31T23:59
   mainspring schedules backfill nightly
   mainspring schedules backfill nightly --stop 8f0q2mc1xz""",
-    ),
 )
 @click.argument("schedule", metavar="ID")
 @click.option("--start", metavar="TIME", help="From this time on, included. 2h: two hours ago.")
@@ -269,33 +255,16 @@ def backfill(
             act = partial(verbs.backfill, schedule, begin, last, overlap=overlap, again=again)
             details = {"start": begin, "end": last, "overlap": overlap, "again": again}
             found = [_perform(operations, "backfill", schedule, act, reason=reason, **details)]
-    if output == "json":
-        display.as_json(found)
-    elif output == "ids":
-        for each in found:
-            data(each.id)
-    elif found:
-        head = ("ID", "STATE", "FROM (UTC)", "TO", "REACHED", "STARTED", "SKIPPED", "OVERLAP")
-        moments = [(each.start, each.end, each.reached) for each in found]
-        display.table(
-            head,
-            [
-                (
-                    each.id,
-                    each.state,
-                    *(f"{moment:%Y-%m-%d %H:%M:%S}" for moment in three),
-                    str(each.started),
-                    str(each.skipped),
-                    each.overlap,
-                )
-                for each, three in zip(found, moments, strict=True)
-            ],
-        )
-    else:
-        note("no backfills")
+    head = ("ID", "STATE", "FROM (UTC)", "TO", "REACHED", "STARTED", "SKIPPED", "OVERLAP")
+    display.listing(output, found, name=lambda each: each.id, head=head, row=_backfill_row, none="no backfills")
 
 
-@click.command(cls=Command, help=_words("skip", "Prints its time."))
+def _backfill_row(info: BackfillInfo) -> tuple[str, ...]:
+    moments = [f"{moment:%Y-%m-%d %H:%M:%S}" for moment in (info.start, info.end, info.reached)]
+    return info.id, info.state, *moments, str(info.started), str(info.skipped), info.overlap
+
+
+@_command("skip", "Prints its time.")
 @click.argument("schedule", metavar="ID")
 @click.option("--at", "when", metavar="TIME", help="The tick of this nominal time instead of the next one.")
 @click.option("--undo", is_flag=True, help="Do not skip it any more.")
@@ -309,7 +278,7 @@ def skip(schedule: str, url: str, reason: str | None, when: str | None, *, undo:
     echo(f"{moment:%Y-%m-%dT%H:%M:%SZ}\t{'not skipped' if undo else 'skipped'}")
 
 
-@click.command(cls=Command, help=_words("delete", "An ID of - reads ids from stdin."))
+@_command("delete", "An ID of - reads ids from stdin.")
 @click.argument("schedules", metavar="ID…", nargs=-1, required=True)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @url_option

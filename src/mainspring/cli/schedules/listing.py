@@ -60,7 +60,7 @@ def list_(url: str, limit: int, after: str | None, output: str, **filters: Any) 
         name=lambda schedule: schedule.id,
         head=HEAD,
         row=lambda schedule: row(schedule, now),
-        noun="schedules",
+        none="no schedules",
     )
 
 
@@ -170,7 +170,7 @@ def ticks(
             limit=limit,
         )
     display.listing(
-        output, page.ticks, page=page, name=lambda tick: tick.run, head=TICK_HEAD, row=tick_row, noun="ticks"
+        output, page.ticks, page=page, name=lambda tick: tick.run, head=TICK_HEAD, row=tick_row, none="no ticks"
     )
 
 
