@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from mainspring.model.schedules import TickOutcome as TickOutcome
     from mainspring.model.schedules import TickSource as TickSource
     from mainspring.model.states import State as State
+    from mainspring.operations.figures import StepFigures as StepFigures
     from mainspring.operations.queues import PartitionInfo as PartitionInfo
     from mainspring.operations.queues import QueueInfo as QueueInfo
     from mainspring.operations.queues import QueueLimits as QueueLimits
@@ -59,7 +60,6 @@ if TYPE_CHECKING:
     from mainspring.operations.schedules.info import SchedulePage as SchedulePage
     from mainspring.operations.schedules.info import TickInfo as TickInfo
     from mainspring.operations.schedules.info import TickPage as TickPage
-    from mainspring.operations.step_figures import StepFigures as StepFigures
     from mainspring.operations.versions import PatchInfo as PatchInfo
     from mainspring.operations.versions import VersionInfo as VersionInfo
     from mainspring.operations.workers import WorkerInfo as WorkerInfo
@@ -113,7 +113,7 @@ if not TYPE_CHECKING:
             "TickInfo",
             "TickPage",
         ),
-        "operations.step_figures": ("StepFigures",),
+        "operations.figures": ("StepFigures",),
         "operations.versions": ("PatchInfo", "VersionInfo"),
         "operations.workers": ("WorkerInfo",),
         "recurrence": (

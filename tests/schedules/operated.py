@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import asdict
 
 from mainspring import App, Overlap, Policy, Spec, run
-from mainspring.operations.schedules.declaring import Declaring
+from mainspring.operations.schedules.declared import Declaring
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -13,7 +13,7 @@ import pytest
 from mainspring import App, Blueprint, Calendar, Cron, Declaration, Overlap, Policy, Settings, Spec, run
 from mainspring.errors import AlreadyRegistered, InvalidInput
 from mainspring.operations.audit import Audit
-from mainspring.operations.schedules.declaring import Declaring
+from mainspring.operations.schedules.declared import Declaring
 from mainspring.testing import world
 from tests.schedules.conftest import BEGIN, at
 

@@ -10,8 +10,7 @@ import pytest
 from mainspring import Spec
 from mainspring.model.clock import to_micros
 from mainspring.operations.audit import Audit
-from mainspring.operations.schedules.declared import Declared
-from mainspring.operations.schedules.declaring import Declaring
+from mainspring.operations.schedules.declared import Declared, Declaring
 from mainspring.schedules.definition import Definition, spec_json
 from mainspring.store.open import open_store
 from tests.schedules.conftest import at

@@ -15,8 +15,8 @@ from starlette.responses import RedirectResponse
 from starlette.routing import Mount
 
 from mainspring.web import Token, User, dashboard
+from mainspring.web.guard import ATTEMPTS, PAUSE
 from mainspring.web.site import ACTIONS, VIEWS
-from mainspring.web.throttle import ATTEMPTS, PAUSE
 from tests.web.conftest import form
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from mainspring.app.functions.scope import Blueprint, Scope
 from mainspring.app.nouns.schedules import AppSchedules
 from mainspring.app.runtime import Runtime
 from mainspring.app.settings import Settings
+from mainspring.app.sync.coroutines import Portal
 from mainspring.app.sync.dual import dual
-from mainspring.app.sync.portal import Portal
 from mainspring.app.waiting.handle import Handle
 from mainspring.errors import InvalidInput, NotStarted
 from mainspring.model.given import check_name, check_several, check_text

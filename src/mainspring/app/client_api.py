@@ -14,8 +14,8 @@ from mainspring.app.messages.verbs import GetEvent, Message, ReadStream
 from mainspring.app.nouns.queues import QueueVerbs
 from mainspring.app.nouns.runs import RunVerbs, VersionVerbs, WorkerVerbs
 from mainspring.app.nouns.scheduled_functions import FunctionVerbs, delay_of, run_later, time_of
+from mainspring.app.sync.coroutines import Mapped
 from mainspring.app.sync.dual import dual
-from mainspring.app.sync.mapped import Mapped
 from mainspring.app.waiting.handle import Handle
 from mainspring.errors import InvalidInput
 from mainspring.model.given import check_several

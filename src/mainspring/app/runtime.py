@@ -18,7 +18,7 @@ from mainspring.app.factory import Parts
 from mainspring.app.functions.destinations import Destinations
 from mainspring.app.functions.instances import Instances
 from mainspring.app.plain_json import PLAIN_JSON
-from mainspring.app.sync.portal import Portal, bridged
+from mainspring.app.sync.coroutines import Portal, bridged
 from mainspring.app.waiting.in_process import Awaited, EndingLookups, Subscriptions
 from mainspring.codec import value_codec
 from mainspring.engine.registry import FOR_EVER, Registry

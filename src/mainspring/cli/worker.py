@@ -27,7 +27,7 @@ from mainspring.cli.target import beside, load_app
 from mainspring.cli.terminal import SafeFormatter
 from mainspring.errors import StoreFull, StoreUnavailable
 from mainspring.operations.connect import shown
-from mainspring.operations.locks import blockers
+from mainspring.operations.database import blockers
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Create, check and print the tables."""
+"""Create, check and print the tables, and find the sessions and processes that hold their locks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from mainspring.errors import InvalidInput, SchemaError
+from mainspring.errors import InvalidInput, MainspringError, SchemaError
 from mainspring.operations.connect import missing_file, require_there
 from mainspring.store import migrations
 from mainspring.store.open import open_store, shown
@@ -62,3 +62,20 @@ def script(dialect: str, settings: StoreSettings) -> str:
 def dialect_of(url: str) -> str:
     """Return the dialect of the database that a URL names."""
     return "sqlite" if urlsplit(url).scheme == "sqlite" else "postgres"
+
+
+def blockers(url: str, settings: StoreSettings, *, everywhere: bool = False) -> list[str]:
+    """Return descriptions of the sessions or processes that block this process. With `everywhere`: that block any process of the library.
+
+    Returns an empty list if they cannot be found out, because the caller reports another problem.
+    """
+    try:
+        store = open_store(url, settings)
+    except MainspringError:
+        return []
+    try:
+        return store.blockers(everywhere=everywhere)
+    except MainspringError:
+        return []
+    finally:
+        store.close()

@@ -15,7 +15,7 @@ from mainspring.errors import InvalidInput, MainspringError
 from mainspring.model.clock import SECOND
 from mainspring.operations import database
 from mainspring.operations.connect import connect, require_there, shown
-from mainspring.operations.locks import blockers
+from mainspring.operations.database import blockers
 from mainspring.store.migrations import EDITED
 from mainspring.store.open import facts
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from mainspring.operations.figures import step_figures_of
 from mainspring.operations.retention import Pruning
-from mainspring.operations.step_figures import step_figures_of
 from mainspring.operations.workers import Workers
 from mainspring.store.verbs.dashboard import CLASSES
 

@@ -7,7 +7,7 @@ from datetime import datetime  # noqa: TC003  (pages are described by their anno
 from typing import TYPE_CHECKING
 
 from mainspring.model.clock import SECOND, to_datetime
-from mainspring.operations.function_figures import FunctionFigures, figures_of
+from mainspring.operations.figures import FunctionFigures, figures_of
 from mainspring.operations.records import moment
 from mainspring.operations.workers import Workers
 from mainspring.store.verbs.dashboard import MINUTE, MOST

@@ -1,8 +1,10 @@
-"""The guard before every page: authentication, permissions, and security headers."""
+"""The guard before every page: authentication, permissions, security headers, and a limit for wrong tokens and passwords."""
 
 from __future__ import annotations
 
+import ipaddress
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -11,17 +13,68 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from mainspring.errors import MainspringError
+from mainspring.model.clock import SECOND
 from mainspring.web.auth import Refusal
-from mainspring.web.throttle import Throttle, address_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from starlette.requests import HTTPConnection
     from starlette.responses import Response
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from mainspring.model.clock import Clock
     from mainspring.web.auth import Auth, User
+
+ATTEMPTS = 10
+"""Wrong attempts that an address may make at once."""
+PAUSE = 6
+"""Seconds after which an address gets one more attempt."""
+_MOST_ADDRESSES = 10_000
+_NETWORK_BITS = 64
+
+
+@dataclass(slots=True)
+class _Account:
+    left: float
+    at: int
+
+
+class Throttle:
+    """Counts wrong attempts by address, in memory: each process counts on its own."""
+
+    def __init__(self) -> None:
+        self._accounts: dict[str, _Account] = {}
+
+    def wait(self, address: str, now: int) -> int:
+        """Return the seconds until the next attempt from an address is checked; 0: now."""
+        account = self._accounts.get(address)
+        left = ATTEMPTS if account is None else self._left(account, now)
+        return 0 if left >= 1 else max(1, round((1 - left) * PAUSE))
+
+    def failed(self, address: str, now: int) -> None:
+        """Count a wrong attempt."""
+        account = self._accounts.pop(address, None) or _Account(ATTEMPTS, now)
+        self._accounts[address] = _Account(self._left(account, now) - 1, now)
+        if len(self._accounts) > _MOST_ADDRESSES:
+            del self._accounts[next(iter(self._accounts))]
+
+    @staticmethod
+    def _left(account: _Account, now: int) -> float:
+        return min(ATTEMPTS, account.left + (now - account.at) / (PAUSE * SECOND))
+
+
+def address_of(request: HTTPConnection) -> str:
+    """Return the address that a request comes from. For IPv6 it is the network, because one client has a whole network."""
+    host = request.client.host if request.client else "a local socket"
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if address.version == 4:
+        return str(address)
+    return str(ipaddress.ip_network((int(address), _NETWORK_BITS), strict=False))
+
 
 log = logging.getLogger("mainspring.web")
 LOGOUT = "/logout"

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mainspring.operations.audit import AuditEntry
+    from mainspring.operations.figures import StepFigures
     from mainspring.operations.overview import AwaitedMessage
     from mainspring.operations.runs.info import LogLine, RunInfo, StepInfo
     from mainspring.operations.runs.lists import RunSummary
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from mainspring.operations.scheduled_functions import ScheduledFunction
     from mainspring.operations.schedules.info import ScheduleInfo, TickInfo
     from mainspring.operations.schedules.pictures import ScheduleCard
-    from mainspring.operations.step_figures import StepFigures
 
 What: TypeAlias = Literal[
     "input",

@@ -23,7 +23,7 @@ from mainspring.operations.metrics import as_text
 from mainspring.web import openapi
 from mainspring.web.auth import SESSION, SESSION_SECONDS, Refusal, SignedIn, auth_of
 from mainspring.web.backend import Backend
-from mainspring.web.guard import USER, Guard, log, refuse_as_json
+from mainspring.web.guard import USER, Guard, address_of, log, refuse_as_json
 from mainspring.web.live import Streams, digest
 from mainspring.web.pages import (
     audit,
@@ -43,7 +43,6 @@ from mainspring.web.pages import (
 from mainspring.web.redaction import Redactor
 from mainspring.web.rendering import CSRF, Renderer, base_of, clean, here, note, set_session
 from mainspring.web.requests import read_form, read_json, read_pairs
-from mainspring.web.throttle import address_of
 from mainspring.web.waterfall import waterfall
 
 if TYPE_CHECKING:

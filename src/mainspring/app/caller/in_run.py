@@ -12,9 +12,7 @@ from mainspring.app.caller.outside import encoded, of_all
 from mainspring.app.caller.protocol import StartedRun
 from mainspring.app.functions.invocation import Invocation, later_run, new_runs
 from mainspring.app.functions.options import micros
-from mainspring.app.sync.mapped import Mapped
-from mainspring.app.sync.portal import bridged
-from mainspring.app.waiting.together import fastest, gathered
+from mainspring.app.sync.coroutines import Mapped, bridged, fastest, gathered
 from mainspring.codec import value_codec
 from mainspring.engine.calls import StepCall, TransactionCall
 from mainspring.engine.drivers import drive, drive_blocking

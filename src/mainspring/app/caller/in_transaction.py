@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 from mainspring.app.caller.in_step import entry_of, sign
 from mainspring.app.caller.outside import Outside, all_started, encoded, of_all, others_than, together
 from mainspring.app.functions.invocation import later_run, new_runs
-from mainspring.app.sync.mapped import Mapped
+from mainspring.app.sync.coroutines import Mapped
 from mainspring.engine.calls import TransactionCall
 from mainspring.engine.operations.messages import unknown_error
 from mainspring.engine.replay.branches import ours

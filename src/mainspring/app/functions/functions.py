@@ -11,8 +11,8 @@ from msgspec.structs import force_setattr
 from mainspring.app.caller.current import caller_of_function, current_caller, runtime_here
 from mainspring.app.functions.invocation import Invocation
 from mainspring.app.functions.options import Options
+from mainspring.app.sync.coroutines import Mapped
 from mainspring.app.sync.dual import dual
-from mainspring.app.sync.mapped import Mapped
 from mainspring.app.waiting.handle import Handle, handle_of
 from mainspring.engine.registry import Bound
 from mainspring.errors import InvalidInput

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainspring.app.caller.current import current_caller
 from mainspring.app.functions.options import micros, moment
+from mainspring.app.sync.coroutines import Mapped
 from mainspring.app.sync.dual import dual
-from mainspring.app.sync.mapped import Mapped
 from mainspring.app.waiting.handle import handle_of
 from mainspring.codec import size_of
 from mainspring.errors import InvalidInput, TooLarge

@@ -18,10 +18,10 @@ from mainspring.cli.terminal import data, echo, safe
 from mainspring.model.clock import to_datetime
 from mainspring.model.states import State
 from mainspring.operations.connect import connect
+from mainspring.operations.figures import LATEST, MOST_RUNS
 from mainspring.operations.filters import TRAITS
 from mainspring.operations.runs.actions import GROUPS
 from mainspring.operations.runs.info import RunPage
-from mainspring.operations.step_figures import LATEST, MOST_RUNS
 from mainspring.recurrence.durations import parse_duration
 
 if TYPE_CHECKING:
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from mainspring.operations.connect import Operations
+    from mainspring.operations.figures import StepFigures
     from mainspring.operations.filters import RunFilters
     from mainspring.operations.runs.actions import Figures
     from mainspring.operations.runs.info import RunInfo
     from mainspring.operations.runs.lists import RunSummary
-    from mainspring.operations.step_figures import StepFigures
 
 _MOST_WATCHED = 500
 _LONG = (

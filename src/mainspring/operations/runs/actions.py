@@ -17,11 +17,11 @@ from mainspring.model.given import check_name, check_several
 from mainspring.model.ids import IdMaker, check_run_id
 from mainspring.model.states import LIVE, State
 from mainspring.operations.actions import Action, Answer, Role, summary_of
+from mainspring.operations.figures import LATEST, MOST_RUNS, StepFigures, step_figures_of
 from mainspring.operations.filters import attributes_text, run_filter, text, texts
 from mainspring.operations.queues import check_queue_name
 from mainspring.operations.runs.bulk import act_on
 from mainspring.operations.runs.lists import within_times
-from mainspring.operations.step_figures import LATEST, MOST_RUNS, StepFigures, step_figures_of
 from mainspring.store.verbs.export import FORMAT
 from mainspring.store.verbs.fork import Fork
 

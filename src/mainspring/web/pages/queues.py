@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 
 from mainspring.model.clock import to_datetime
 from mainspring.model.states import LIVE, State
-from mainspring.operations.function_figures import FunctionFigures, figures_of_runs
+from mainspring.operations.figures import FunctionFigures, figures_of_runs
 from mainspring.operations.queues import QUEUE_ACTIONS, QueueInfo, QueueLimits, Rate
 from mainspring.operations.runs.lists import RunSummary
 from mainspring.web.views import Body, NoQuery, Pages, Reason, Scene

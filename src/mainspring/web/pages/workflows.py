@@ -7,10 +7,9 @@ from typing import Any
 from msgspec import Struct
 
 from mainspring.errors import NotFound
-from mainspring.operations.function_figures import FunctionFigures
+from mainspring.operations.figures import FunctionFigures, StepFigures
 from mainspring.operations.runs.lists import RunSummary
 from mainspring.operations.runs.start import FunctionInfo
-from mainspring.operations.step_figures import StepFigures
 from mainspring.web.views import Id, NoQuery, Pages, Scene
 
 pages = Pages()
