@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -23,7 +24,7 @@ class Rounds(Service):
     name = "rounds"
 
     def __init__(self, fails: Callable[[], Any], where: str) -> None:
-        super().__init__(SystemClock(), 60)
+        super().__init__(cast("Any", SimpleNamespace(store=None, clock=SystemClock())), 60)
         self._fails = fails
         self._where = where
         self.begun = 0

@@ -118,31 +118,25 @@ class Worker:
             on_notice=self._notice,
             home=runtime,
         )
-        self._claimer = Claimer(
-            clock, settings.poll, store=store, engine=self.engine, compatible=settings.continue_on == "compatible"
-        )
+        self._claimer = Claimer(self.engine, settings.poll, compatible=settings.continue_on == "compatible")
         self._claimer.queues = settings.queues
         self._claimer.paused = self.engine.slots.paused = self.paused
-        self._inbox = Inbox(clock, settings.poll, store=store, engine=self.engine)
+        self._inbox = Inbox(self.engine, settings.poll)
         kept = settings.tick_retention
         self._scheduler = Scheduler(
-            clock,
+            self.engine,
             settings.poll,
-            store=store,
-            engine=self.engine,
             ids=runtime.ids,
             retention=None if kept is None else round(kept * 1_000_000),
         )
         self._scheduler.paused = self.paused
-        self._pruner = Pruner(clock, store=store, engine=self.engine, keep=runtime.keep)
-        self._sweeper = Sweeper(clock, store=store, engine=self.engine, other_databases=runtime.other_databases)
+        self._pruner = Pruner(self.engine, runtime.keep)
+        self._sweeper = Sweeper(self.engine, runtime.other_databases)
         if (offloaded := runtime.offloaded) is not None:
             self._sweeper.sweep_values = partial(Pruning(store, clock).sweep_values, offloaded)
         self._notifier = Notifier(
-            clock,
+            self.engine,
             settings.poll,
-            store=store,
-            engine=self.engine,
             wanted=lambda: bool(runtime.listeners),
             count=self.activity.count_unreported,
             report=lambda end: runtime.listeners.emit(f"run.{end.state}", end, end.reason, end.completed),
@@ -151,10 +145,8 @@ class Worker:
         self.engine.operations, self.engine.around = runtime.listeners.operations, runtime.listeners.around
         self._scheduler.on_plans = self._planned
         self._watched = DefinitionWatch(
-            clock,
+            self.engine,
             settings.poll,
-            store=store,
-            engine=self.engine,
             wants=runtime.listeners.wants,
             tell_queue=lambda what, queue: runtime.listeners.tell_queue(what, queue, clock.now()),
             tell_schedule=lambda what, schedule, workflow: runtime.listeners.tell_schedule(

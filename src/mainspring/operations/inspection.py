@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mainspring.errors import StoreError
-from mainspring.operations.paging import AT_ONCE
 from mainspring.operations.schedules.declared import check
+from mainspring.operations.schedules.views import AT_ONCE
 from mainspring.store.bad_rows import FAULTS, describe
 from mainspring.store.schedules import ScheduleFilter
 from mainspring.store.verbs.defects import Defect

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import json
+from abc import abstractmethod
 from dataclasses import fields
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from mainspring.model.clock import to_datetime
 from mainspring.model.states import State
@@ -14,7 +15,7 @@ from mainspring.store.sealing.payloads import shown as as_shown
 from mainspring.store.sealing.payloads import shown_input
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
     from mainspring.model.runs import Run
     from mainspring.store.verbs.lists import ListedRun
@@ -76,3 +77,22 @@ def _reader(name: str, hint: Any) -> Callable[[Any], Any]:
 
 def _value(text: str | None) -> Any:
     return None if text is None else as_shown(text)
+
+
+class Page(Generic[T]):
+    """Base of pages, which behave like the list that they hold: iterate, count and index."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def _items(self) -> Sequence[T]: ...
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __getitem__(self, number: int) -> T:
+        return self._items[number]

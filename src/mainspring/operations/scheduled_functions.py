@@ -13,7 +13,7 @@ from mainspring.model.given import check_name
 from mainspring.model.states import State
 from mainspring.operations.actions import Actions, Answer
 from mainspring.operations.filters import one_of, page_size, texts, time, time_cursor
-from mainspring.operations.paging import Page
+from mainspring.operations.records import Page
 from mainspring.operations.runs.actions import RunActions
 from mainspring.operations.runs.bulk import Found
 from mainspring.store.sealing.payloads import shown_input

@@ -17,10 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable
 
     from mainspring.engine.engine import Engine
-    from mainspring.model.clock import Clock
     from mainspring.model.runs import Worker
     from mainspring.store.changes import ReadyRun
-    from mainspring.store.protocol import Claimed, Store
+    from mainspring.store.protocol import Claimed
 
 _LARGEST_BATCH = 500
 _EXPECTED = 2.0
@@ -76,12 +75,10 @@ class Claimer(Service):
 
     name = "claimer"
 
-    def __init__(self, clock: Clock, poll: float, *, store: Store, engine: Engine, compatible: bool) -> None:
-        super().__init__(clock, poll)
-        self._store = store
-        self._engine = engine
+    def __init__(self, engine: Engine, poll: float, *, compatible: bool) -> None:
+        super().__init__(engine, poll)
         self._compatible = compatible
-        self._reconciler = Reconciler(clock, store=store, engine=engine)
+        self._reconciler = Reconciler(engine)
         self._next_due: int | None = None
         self._wants_slots = True
         self._held = False

@@ -11,9 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mainspring.engine.engine import Engine
-    from mainspring.model.clock import Clock
     from mainspring.model.queues import Queue
-    from mainspring.store.protocol import Store
     from mainspring.store.schedules import Revision
 
 _MANY = 1_000
@@ -28,18 +26,14 @@ class DefinitionWatch(Service):
 
     def __init__(
         self,
-        clock: Clock,
+        engine: Engine,
         poll: float,
         *,
-        store: Store,
-        engine: Engine,
         wants: Callable[[str], bool],
         tell_queue: Callable[[str, str], None],
         tell_schedule: Callable[[str, str, str], None],
     ) -> None:
-        super().__init__(clock, poll)
-        self._store = store
-        self._engine = engine
+        super().__init__(engine, poll)
         self._wants = wants
         self._tell_queue = tell_queue
         self._tell_schedule = tell_schedule

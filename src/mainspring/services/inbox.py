@@ -11,8 +11,6 @@ from mainspring.store.changes import Notice
 
 if TYPE_CHECKING:
     from mainspring.engine.engine import Engine
-    from mainspring.model.clock import Clock
-    from mainspring.store.protocol import Store
 
 
 _LATEST_LOOK = 120.0
@@ -24,10 +22,8 @@ class Inbox(Service):
 
     name = "inbox"
 
-    def __init__(self, clock: Clock, poll: float, *, store: Store, engine: Engine) -> None:
-        super().__init__(clock, poll)
-        self._store = store
-        self._engine = engine
+    def __init__(self, engine: Engine, poll: float) -> None:
+        super().__init__(engine, poll)
         self._unattended: list[Notice] = []
         self._missed = False
         """Whether a response was lost, and with it perhaps notices."""

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mainspring.engine.engine import Engine
-    from mainspring.model.clock import Clock
-    from mainspring.store.protocol import Store
     from mainspring.store.verbs.unreported_ends import UnreportedEnd
 
 _AT_ONCE = 500
@@ -27,18 +25,14 @@ class Notifier(Service):
 
     def __init__(
         self,
-        clock: Clock,
+        engine: Engine,
         poll: float,
         *,
-        store: Store,
-        engine: Engine,
         wanted: Callable[[], bool],
         report: Callable[[UnreportedEnd], None],
         count: Callable[[UnreportedEnd], None],
     ) -> None:
-        super().__init__(clock, poll)
-        self._store = store
-        self._engine = engine
+        super().__init__(engine, poll)
         self._wanted = wanted
         self._report = report
         self._count = count

@@ -14,8 +14,7 @@ from mainspring.services.service import Service
 
 if TYPE_CHECKING:
     from mainspring.engine.engine import Engine
-    from mainspring.model.clock import Alarm, Clock
-    from mainspring.store.protocol import Store
+    from mainspring.model.clock import Alarm
     from mainspring.store.verbs.prune import Keep
 
 _POLL = 300.0
@@ -38,10 +37,8 @@ class Pruner(Service):
     name = "pruner"
     background = True
 
-    def __init__(self, clock: Clock, *, store: Store, engine: Engine, keep: Keep) -> None:
-        super().__init__(clock, _POLL)
-        self._store = store
-        self._engine = engine
+    def __init__(self, engine: Engine, keep: Keep) -> None:
+        super().__init__(engine, _POLL)
         self._keep = keep
         self._limit = _FEWEST
         self._wakes: Alarm | None = None

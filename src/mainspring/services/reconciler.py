@@ -14,9 +14,7 @@ from mainspring.model.states import State
 
 if TYPE_CHECKING:
     from mainspring.engine.engine import Engine
-    from mainspring.model.clock import Clock
     from mainspring.store.changes import Notice
-    from mainspring.store.protocol import Store
 
 log = logging.getLogger("mainspring.services")
 
@@ -27,11 +25,11 @@ _EVERY = 60.0
 class Reconciler:
     """Finds runs that this worker owns without knowing, and starts them."""
 
-    def __init__(self, clock: Clock, *, store: Store, engine: Engine) -> None:
-        self._clock = clock
-        self._store = store
+    def __init__(self, engine: Engine) -> None:
+        self._clock = engine.clock
+        self._store = engine.store
         self._engine = engine
-        self._next = clock.monotonic() + _EVERY
+        self._next = engine.clock.monotonic() + _EVERY
 
     def compare_soon(self) -> None:
         """Compare at the next call of `take`, because a claim may have committed whose response was lost."""

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from mainspring.engine.engine import Engine
-    from mainspring.model.clock import Clock
     from mainspring.model.ids import IdMaker
-    from mainspring.store.protocol import Store
     from mainspring.store.schedules import Beginning, Passed, Situation
 
 log = logging.getLogger("mainspring.services")
@@ -38,18 +36,14 @@ class Scheduler(Service):
 
     name = "scheduler"
 
-    def __init__(
-        self, clock: Clock, poll: float, *, store: Store, engine: Engine, ids: IdMaker, retention: int | None = None
-    ) -> None:
-        super().__init__(clock, poll)
+    def __init__(self, engine: Engine, poll: float, *, ids: IdMaker, retention: int | None = None) -> None:
+        super().__init__(engine, poll)
         self._retention = retention
         self._forget_at = 0
         self._latest: int | None = None
         """The time of the last pass."""
         self.paused = False
         """Whether this worker claims no runs, so that it leaves the runs of schedules to others."""
-        self._store = store
-        self._engine = engine
         self._ids = ids
         self.on_plans: Callable[[Sequence[Plan]], None] = lambda _plans: None
         """Called on the loop with the plans of a pass, after their commit."""

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from mainspring.errors import StoreError
 
 if TYPE_CHECKING:
-    from mainspring.model.clock import Alarm, Clock
+    from mainspring.engine.engine import Engine
+    from mainspring.model.clock import Alarm
 
 log = logging.getLogger("mainspring.services")
 
@@ -25,8 +26,10 @@ class Service(ABC):
     background = False
     """Whether no caller waits for this service, so that a virtual clock does not advance for it alone."""
 
-    def __init__(self, clock: Clock, poll: float) -> None:
-        self.clock = clock
+    def __init__(self, engine: Engine, poll: float) -> None:
+        self._engine = engine
+        self._store = engine.store
+        self.clock = engine.clock
         self.poll = poll
         self._kicked = asyncio.Event()
         self._loop = asyncio.get_running_loop()

@@ -12,9 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mainspring.engine.engine import Engine
-    from mainspring.model.clock import Clock
     from mainspring.store.external.other_database import OtherDatabase
-    from mainspring.store.protocol import Store
 
 log = logging.getLogger("mainspring.services")
 
@@ -28,10 +26,8 @@ class Sweeper(Service):
     name = "sweeper"
     background = True
 
-    def __init__(self, clock: Clock, *, store: Store, engine: Engine, other_databases: Sequence[OtherDatabase]) -> None:
-        super().__init__(clock, _POLL)
-        self._store = store
-        self._engine = engine
+    def __init__(self, engine: Engine, other_databases: Sequence[OtherDatabase]) -> None:
+        super().__init__(engine, _POLL)
         self._other_databases = other_databases
         self.sweep_values: Callable[[], int] | None = None
         """Deletes what a codec has stored outside of the database and no stored value names any more; None: there is no such codec."""

@@ -12,8 +12,7 @@ from mainspring.model.clock import SECOND, to_datetime
 from mainspring.model.given import check_name
 from mainspring.model.states import State  # noqa: TC001  (what is recorded is read back by its annotations)
 from mainspring.operations.filters import RunFilters, page_size, run_filter
-from mainspring.operations.paging import Page
-from mainspring.operations.records import appearance, moment, shown
+from mainspring.operations.records import Page, appearance, moment, shown
 from mainspring.operations.runs.actions import RUN_ACTIONS, Changed, RunActions, RunAnswer, not_found
 from mainspring.operations.runs.bulk import meant
 from mainspring.operations.runs.lists import SummaryPage, search, summaries

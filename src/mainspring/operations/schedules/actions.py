@@ -10,9 +10,8 @@ from mainspring.model.clock import SECOND, to_datetime, to_micros
 from mainspring.model.given import check_text
 from mainspring.model.schedules import CRONTAB, Backfill, Overlap, Tick, TickOutcome, TickSource
 from mainspring.operations.actions import Actions, Answer
-from mainspring.operations.paging import schedules_of
 from mainspring.operations.schedules.info import ScheduleInfo, backfill_info, schedule_info, tick_info
-from mainspring.operations.schedules.views import ScheduleViews, missing, wanted_id
+from mainspring.operations.schedules.views import ScheduleViews, missing, schedules_of, wanted_id
 from mainspring.schedules.actions import action_of
 from mainspring.schedules.control import Control, check_declared, just_before
 from mainspring.schedules.definition import check_note, check_schedule_id, spec_json

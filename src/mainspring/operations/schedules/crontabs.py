@@ -16,8 +16,8 @@ from msgspec.structs import asdict
 
 from mainspring.model.queues import Limits, Queue
 from mainspring.model.schedules import CRONTAB, UNLISTED, is_crontab_entry
-from mainspring.operations.paging import schedules_of
 from mainspring.operations.schedules.declared import Declaring
+from mainspring.operations.schedules.views import schedules_of
 from mainspring.recurrence import Cron, Spec
 from mainspring.schedules.declaration import declared_columns, declared_json
 from mainspring.store.bad_rows import FAULTS, log_bad_row, readable

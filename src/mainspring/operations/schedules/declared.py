@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from mainspring.operations.audit import Audit, Intent
-from mainspring.operations.paging import schedules_of
+from mainspring.operations.schedules.views import schedules_of
 from mainspring.schedules.actions import action_of
 from mainspring.schedules.control import Control, Outdated
 from mainspring.schedules.declaration import declared_json, differing, overridden, same_declaration

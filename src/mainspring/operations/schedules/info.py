@@ -12,8 +12,7 @@ from msgspec import structs
 from mainspring.model.clock import SECOND, to_datetime
 from mainspring.model.schedules import UNLISTED, Overlap, TickOutcome, TickSource
 from mainspring.model.states import State  # noqa: TC001  (what is recorded is read back by its annotations)
-from mainspring.operations.paging import Page
-from mainspring.operations.records import moment, shown
+from mainspring.operations.records import Page, moment, shown
 from mainspring.schedules.actions import action_of
 from mainspring.schedules.declaration import differing
 from mainspring.schedules.due_ticks import Times, spec_of

@@ -27,10 +27,11 @@ from mainspring.operations.schedules.info import (
 )
 from mainspring.schedules.due_ticks import spec_of
 from mainspring.store.bad_rows import read, readable
-from mainspring.store.schedules import TickFilter
+from mainspring.store.schedules import ScheduleFilter, TickFilter
 
 if TYPE_CHECKING:
     import builtins
+    from collections.abc import Iterator
     from datetime import datetime
 
     from mainspring.model.clock import Clock
@@ -38,10 +39,11 @@ if TYPE_CHECKING:
     from mainspring.operations.filters import Texts
     from mainspring.operations.schedules.audit import ScheduleAudit
     from mainspring.operations.schedules.info import BackfillInfo, ScheduleDescription, TickInfo
-    from mainspring.store.schedules import ScheduleFilter
     from mainspring.store.verbs.schedules import Schedules as StoredSchedules
 
 _PAGE = 1_000
+AT_ONCE = 1_000
+"""How many schedules are read at once."""
 
 
 class HasSchedules(Protocol):
@@ -208,3 +210,11 @@ def wanted_id(schedule: object) -> str:
 
 def missing(schedule: str) -> NotFound:
     return NotFound(f"schedule {schedule!r} not found")
+
+
+def schedules_of(store: StoredSchedules, app: str) -> Iterator[Schedule]:
+    """Yield all schedules of an app by id. They may be changed during the iteration."""
+    after: str | None = None
+    while page := store.page(ScheduleFilter(app=app, after=after, limit=AT_ONCE)):
+        yield from page
+        after = page[-1].id
