@@ -11,13 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 
 from mainspring.app.caller.mistakes import refuse_blocking_on_loop
 from mainspring.app.client_api import ClientApi
-from mainspring.app.declarations.crontab import Crontab
-from mainspring.app.declarations.schedules import Declaration
 from mainspring.app.fork_safety import survive_forks
 from mainspring.app.functions.by_name import ByName
 from mainspring.app.functions.functions import as_call
 from mainspring.app.functions.scope import Blueprint, Scope
-from mainspring.app.nouns.schedules import AppSchedules
 from mainspring.app.runtime import Runtime
 from mainspring.app.settings import Settings
 from mainspring.app.sync.coroutines import Portal
@@ -35,6 +32,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
     from mainspring.app.declarations.declared import DeclaredQueue, QueueArguments
+    from mainspring.app.declarations.schedules import Declaration
     from mainspring.app.events import (
         AnyEvent,
         QueueEvent,
@@ -127,8 +125,6 @@ class App(ClientApi, ByName[Any], Scope):
             payloads=payloads,
         )
         self._runtime.name = name
-        self.schedules = AppSchedules(self)
-        """The schedules in the app's database."""
         self._worker: Worker | None = None
         self._portal: Portal | None = None
         self._exits: contextlib.AsyncExitStack | None = None
@@ -178,6 +174,8 @@ class App(ClientApi, ByName[Any], Scope):
         attributes: Mapping[str, Any] | None = None,
     ) -> Declaration:
         """Declare a schedule. A worker of this version stores it when it starts."""
+        from mainspring.app.declarations.schedules import Declaration  # noqa: PLC0415  (slow to import)
+
         made = Declaration(schedule, as_call(call), spec, policy, note, attributes or {})
         self._runtime.declarations.add(made.definition())
         return made
@@ -232,6 +230,8 @@ class App(ClientApi, ByName[Any], Scope):
         All faults of the crontab are one error: raised here, or for unknown tasks when the app is entered. A worker reads a file again
         when it changes. If the new content is wrong, the old entries stay in force.
         """
+        from mainspring.app.declarations.crontab import Crontab  # noqa: PLC0415  (few apps have crontabs)
+
         self._runtime.crontab = Crontab(text, file, items)
 
     def _schedule(self, definition: Definition) -> None:

@@ -9,7 +9,6 @@ from mainspring.app.app import url_of
 from mainspring.app.client_api import ClientApi
 from mainspring.app.functions.by_name import ByName
 from mainspring.app.nouns.runs import RunVerbs
-from mainspring.app.nouns.schedules import AppSchedules
 from mainspring.app.plain_json import JSON
 from mainspring.app.runtime import Runtime
 from mainspring.app.settings import Settings
@@ -43,8 +42,6 @@ class Client(ClientApi, ByName[JSON]):
     ) -> None:
         where = url_of(url)
         self._own_runtime = Runtime(where, settings or Settings(), clock, has_no_code=True, payloads=payloads)
-        self.schedules = AppSchedules(self)
-        """The schedules in the app's database."""
 
     @property
     def _runtime(self) -> Runtime:

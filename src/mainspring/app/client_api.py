@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mainspring.app.functions.functions import Call
     from mainspring.app.functions.options import Duration, Moment
     from mainspring.app.messages.names import Topic
+    from mainspring.app.nouns.schedules import AppSchedules
     from mainspring.app.runtime import Runtime
 
 R = TypeVar("R")
@@ -64,6 +65,13 @@ class ClientApi:
     def queues(self) -> QueueVerbs:
         """Verbs on queues: list, describe, set, pause, resume, delete."""
         return QueueVerbs(self._runtime)
+
+    @property
+    def schedules(self) -> AppSchedules:
+        """The schedules in the app's database: create, update, pause, trigger, backfill, list and the rest."""
+        from mainspring.app.nouns.schedules import AppSchedules  # noqa: PLC0415  (not every app has schedules, which are slow to import)
+
+        return AppSchedules(self)
 
     @property
     def scheduled_functions(self) -> FunctionVerbs:

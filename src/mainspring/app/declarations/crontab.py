@@ -11,13 +11,17 @@ from mainspring.engine.registry import Bound
 from mainspring.engine.retry import Retry, stored
 from mainspring.errors import Fault, InvalidCron, InvalidInput
 from mainspring.model.given import check_several
+from mainspring.recurrence.cron.crontab import parse_crontab
+from mainspring.recurrence.cron.crontab_items import ParsedCronItem, duplicate_faults, parse_cron_items
+from mainspring.schedules.actions import LATE, Action
+from mainspring.schedules.definition import Definition
+from mainspring.schedules.policy import Policy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from mainspring.engine.registry import Function, Registry
-    from mainspring.recurrence.cron.crontab_items import CronItem, ParsedCronItem
-    from mainspring.schedules.definition import Definition
+    from mainspring.recurrence.cron.crontab_items import CronItem
 
 _ATTEMPTS = 25
 
@@ -74,8 +78,6 @@ class Crontab:
 
 
 def _read(text: str, name: str) -> list[ParsedCronItem]:
-    from mainspring.recurrence.cron.crontab import parse_crontab  # noqa: PLC0415  (few apps have crontabs)
-
     try:
         return parse_crontab(text)
     except InvalidCron as error:
@@ -83,8 +85,6 @@ def _read(text: str, name: str) -> list[ParsedCronItem]:
 
 
 def _parsed(items: Sequence[CronItem | ParsedCronItem]) -> list[ParsedCronItem]:
-    from mainspring.recurrence.cron.crontab_items import ParsedCronItem, duplicate_faults, parse_cron_items  # noqa: PLC0415
-
     if any(isinstance(item, ParsedCronItem) for item in items):
         wrong = [item for item in items if not isinstance(item, ParsedCronItem)]
         if wrong:
@@ -99,10 +99,6 @@ def _parsed(items: Sequence[CronItem | ParsedCronItem]) -> list[ParsedCronItem]:
 
 
 def _definition(item: ParsedCronItem, registry: Registry) -> Definition:
-    from mainspring.schedules.actions import LATE, Action  # noqa: PLC0415
-    from mainspring.schedules.definition import Definition  # noqa: PLC0415
-    from mainspring.schedules.policy import Policy  # noqa: PLC0415
-
     function = registry.get(item.task)
     options = item.options
     fill = item.backfill_period

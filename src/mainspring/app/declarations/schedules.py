@@ -5,6 +5,7 @@ Every argument is checked here, before the database is asked.
 
 from __future__ import annotations
 
+import json
 import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -12,9 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from mainspring.app.functions.functions import as_call
 from mainspring.app.functions.invocation import own_retry
 from mainspring.app.functions.options import Options, moment
+from mainspring.codec.attributes import attributes_json
 from mainspring.engine.registry import Bound
 from mainspring.errors import InvalidInput
 from mainspring.model.clock import to_datetime
+from mainspring.recurrence import AmbiguousCron, Cron, Spec, ambiguity
+from mainspring.schedules.actions import Action
+from mainspring.schedules.definition import Definition, canonical_json, check_note, check_schedule_id, spec_json
+from mainspring.schedules.policy import Policy, check_count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,10 +30,7 @@ if TYPE_CHECKING:
     from mainspring.app.functions.options import Moment
     from mainspring.app.runtime import Runtime
     from mainspring.engine.registry import Function
-    from mainspring.recurrence import Cron, Fold, Gap, Spec
-    from mainspring.schedules.actions import Action
-    from mainspring.schedules.definition import Definition
-    from mainspring.schedules.policy import Policy
+    from mainspring.recurrence import Fold, Gap
 
 Mode = Literal["exactly_once_per_interval", "exactly_once_per_interval_when_active"]
 ALWAYS: Mode = "exactly_once_per_interval"
@@ -59,12 +62,6 @@ def define(
     attributes: Mapping[str, Any] | None = None,
 ) -> Definition:
     """Return the definition of a schedule that makes a call. Raise an error for anything wrong with it."""
-    import json  # noqa: PLC0415
-
-    from mainspring.codec.attributes import attributes_json  # noqa: PLC0415
-    from mainspring.schedules.definition import Definition, check_note, check_schedule_id  # noqa: PLC0415
-    from mainspring.schedules.policy import Policy  # noqa: PLC0415
-
     check_schedule_id(schedule)
     check_note(note)
     _check(spec, policy)
@@ -83,8 +80,6 @@ def define(
 
 def action_of_call(call: Call[Any]) -> Action:
     """Return how a schedule starts the function of a call. Raise an error for options that a schedule decides itself."""
-    from mainspring.schedules.definition import check_schedule_id  # noqa: PLC0415
-
     function, options = call.function, call.options
     if options.after is not None or options.at is not None or options.detached:
         raise InvalidInput(f"a schedule says when {function.name!r} starts; leave out after, at and detached")
@@ -99,10 +94,6 @@ def action_of_call(call: Call[Any]) -> Action:
 
 
 def _action(function: Function, options: Options, *, times: bool = False) -> Action:
-    import json  # noqa: PLC0415
-
-    from mainspring.schedules.actions import Action  # noqa: PLC0415
-
     own = function.timeout if function.kind == "workflow" else None
     return Action(
         options.id or "",
@@ -134,9 +125,6 @@ def scheduled(
     note: str | None,
 ) -> Definition:
     """Return the definition that a decorator above a workflow declares."""
-    from mainspring.recurrence import Cron, Spec  # noqa: PLC0415
-    from mainspring.schedules.definition import Definition, check_note, check_schedule_id  # noqa: PLC0415
-
     if function.bound is not Bound.NOT:
         raise InvalidInput(
             f"{function.name!r} is a method, so a schedule would not know on which object to call it; "
@@ -168,8 +156,6 @@ def scheduled(
 
 def _dbos_cron(text: str) -> Cron:
     """Return the spec of a bare string above a function. Warn at the user's line if other dialects read it differently."""
-    from mainspring.recurrence import AmbiguousCron, Cron, ambiguity  # noqa: PLC0415
-
     cron = Cron(text, dialect="dbos")
     if warning := ambiguity(text, "dbos"):
         warnings.warn(warning, AmbiguousCron, stacklevel=4)
@@ -177,8 +163,6 @@ def _dbos_cron(text: str) -> Cron:
 
 
 def _policy(mode: str | None, policy: Policy | None) -> Policy:
-    from mainspring.schedules.policy import Policy  # noqa: PLC0415
-
     if policy is not None:
         if mode is not None:
             raise InvalidInput("give @app.scheduled a mode or a policy, not both: a mode is a policy")
@@ -206,9 +190,6 @@ def _takes_times(function: Function) -> bool:
 
 
 def _check(spec: object, policy: object) -> None:
-    from mainspring.recurrence import Spec  # noqa: PLC0415
-    from mainspring.schedules.policy import Policy  # noqa: PLC0415
-
     if not isinstance(spec, Spec):
         raise InvalidInput(f"a schedule takes a Spec, such as Spec(cron=[…]), not {spec!r}")
     if policy is not None and not isinstance(policy, Policy):
@@ -242,13 +223,6 @@ def stretch_of(given: object) -> tuple[datetime, datetime]:
 
 def columns(schedule: str, named: dict[str, Any]) -> dict[str, Any]:
     """Return the columns that `app.schedules.update` changes, with their new values. Raise an error for any invalid value."""
-    import json  # noqa: PLC0415
-
-    from mainspring.codec.attributes import attributes_json  # noqa: PLC0415
-    from mainspring.recurrence import Spec  # noqa: PLC0415
-    from mainspring.schedules.definition import canonical_json, check_note, spec_json  # noqa: PLC0415
-    from mainspring.schedules.policy import Policy, check_count  # noqa: PLC0415
-
     values: dict[str, Any] = {}
     if "call" in named:
         call = as_call(named["call"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 from mainspring.app.caller.mistakes import warn_of_unresolved
-from mainspring.app.declarations import schedules
 from mainspring.app.declarations.alerts import Hooks
 from mainspring.app.functions.functions import AsyncFn, SyncFn
 from mainspring.app.resources import Resource
@@ -230,6 +229,8 @@ class Scope(Hooks):
         """
         if callable(when) or isinstance(when, (classmethod, staticmethod)):
             raise InvalidInput('@app.scheduled takes a time: write @app.scheduled("0 2 * * *") above the function')
+
+        from mainspring.app.declarations import schedules  # noqa: PLC0415  (not every app has schedules, which are slow to import)
 
         def decorate(fn: F) -> F:
             made: Any = registry.inside(fn)

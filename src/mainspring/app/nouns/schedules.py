@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from mainspring.app.caller.current import current_caller, runtime_here
@@ -14,10 +15,20 @@ from mainspring.engine.replay.context import branch
 from mainspring.errors import InvalidInput
 from mainspring.model.clock import to_datetime
 from mainspring.model.given import check_flag, check_several, check_whole
+from mainspring.operations.schedules.actions import Schedules, parts_to_apply
+from mainspring.operations.schedules.audit import ScheduleAudit
+from mainspring.operations.schedules.info import (
+    BackfillInfo,
+    ScheduleDescription,
+    ScheduleInfo,
+    SchedulePage,
+    TickInfo,
+    TickPage,
+)
+from mainspring.recurrence import Cron, Spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-    from datetime import datetime
 
     from mainspring.app.caller.current import Home
     from mainspring.app.declarations.schedules import Declaration
@@ -26,17 +37,6 @@ if TYPE_CHECKING:
     from mainspring.app.runtime import Runtime
     from mainspring.model.schedules import Overlap
     from mainspring.operations.filters import ScheduleFilters, Texts
-    from mainspring.operations.schedules.actions import Schedules
-    from mainspring.operations.schedules.audit import ScheduleAudit
-    from mainspring.operations.schedules.info import (
-        BackfillInfo,
-        ScheduleDescription,
-        ScheduleInfo,
-        SchedulePage,
-        TickInfo,
-        TickPage,
-    )
-    from mainspring.recurrence import Cron, Spec
     from mainspring.schedules.policy import Policy
 
 R = TypeVar("R")
@@ -63,8 +63,6 @@ class AppSchedules:
         return runtime_here(self._home)
 
     def _ask(self, verb: str, kind: Any, question: Callable[[Schedules], R]) -> Coroutine[Any, Any, R]:
-        from mainspring.operations.schedules.actions import Schedules  # noqa: PLC0415  (not every app has schedules)
-
         runtime = self._runtime
         queues = [queue.name for queue in runtime.queues]
         caller = current_caller(runtime)
@@ -97,8 +95,6 @@ class AppSchedules:
 
         `trigger` starts one run at once, `backfill` also starts the runs of spans of time in the past. Raises `Conflict` if the id exists.
         """
-        from mainspring.operations.schedules.info import ScheduleInfo  # noqa: PLC0415
-
         definition = define(schedule, known_call(self._runtime, call), spec, policy, note=note, attributes=attributes)
         stretches = [stretch_of(each) for each in check_several("backfill", backfill)]
         check_flag("paused", paused)
@@ -124,8 +120,6 @@ class AppSchedules:
         revision: int | None = None,
     ) -> Coroutine[Any, Any, ScheduleInfo]:
         """Change the named parts of a schedule, from now on. The rest stays. Raises `Conflict` if `revision` is no longer current."""
-        from mainspring.operations.schedules.info import ScheduleInfo  # noqa: PLC0415
-
         named = {
             name: value
             for name, value in (
@@ -150,8 +144,6 @@ class AppSchedules:
     @dual
     def reset(self, /, schedule: str) -> Coroutine[Any, Any, ScheduleInfo]:
         """Reset a schedule to its declaration in the code or crontab: changes made at run time are undone. A pause stays."""
-        from mainspring.operations.schedules.info import ScheduleInfo  # noqa: PLC0415
-
         return self._ask("reset", ScheduleInfo, lambda schedules: schedules.reset(schedule))
 
     @dual
@@ -161,8 +153,6 @@ class AppSchedules:
         """Make the schedules of a group exactly these, keeping pauses and counters. With `prune`, delete those of the group that are not
         listed. Returns for each id: created, updated, unchanged or deleted.
         """
-        from mainspring.operations.schedules.actions import Schedules, parts_to_apply  # noqa: PLC0415
-
         runtime = self._runtime
         definitions = [definition_of(runtime, each) for each in check_several("what apply takes", declarations)]
         check_flag("prune", prune)
@@ -200,8 +190,6 @@ class AppSchedules:
         """Start a run of a schedule now. Returns its handle, also if the run is buffered; None if the overlap policy skips it: the
         tick has the reason.
         """
-        from mainspring.operations.schedules.info import TickInfo  # noqa: PLC0415
-
         runtime = self._runtime
         asked: Coroutine[Any, Any, TickInfo] = self._ask(
             "trigger", TickInfo, lambda schedules: schedules.trigger(schedule, overlap)
@@ -211,16 +199,12 @@ class AppSchedules:
     @dual
     def skip(self, /, schedule: str, when: Moment | None = None) -> Coroutine[Any, Any, datetime]:
         """Skip the next tick, or that of a nominal time. Returns the time of the tick."""
-        from datetime import datetime  # noqa: PLC0415
-
         nominal = _moment(when)
         return self._ask("skip", datetime, lambda schedules: schedules.skip(schedule, nominal))
 
     @dual
     def unskip(self, /, schedule: str, when: Moment | None = None) -> Coroutine[Any, Any, datetime]:
         """Undo the first skip, or that of a nominal time. Returns the time of the tick."""
-        from datetime import datetime  # noqa: PLC0415
-
         nominal = _moment(when)
         return self._ask("unskip", datetime, lambda schedules: schedules.unskip(schedule, nominal))
 
@@ -241,8 +225,6 @@ class AppSchedules:
         The runs follow one after the other, unless `overlap` is `allow_all`. Times that have a run already are left out unless `again`, and
         so is a time that the clock is about to act on. Several backfills of one schedule run in the order of the requests.
         """
-        from mainspring.operations.schedules.info import BackfillInfo  # noqa: PLC0415
-
         stretch = stretch_of((start, end))
         check_flag("again", again)
         return self._ask(
@@ -254,23 +236,17 @@ class AppSchedules:
     @dual
     def backfills(self, /, schedule: str) -> Coroutine[Any, Any, list[BackfillInfo]]:
         """List the backfills of a schedule, newest first, with their progress."""
-        from mainspring.operations.schedules.info import BackfillInfo  # noqa: PLC0415
-
         return self._ask("backfills", list[BackfillInfo], lambda schedules: schedules.backfills(schedule))
 
     @dual
     def stop_backfill(self, /, backfill: str) -> Coroutine[Any, Any, BackfillInfo]:
         """Stop a backfill, and drop its waiting ticks. Runs that it has started continue."""
-        from mainspring.operations.schedules.info import BackfillInfo  # noqa: PLC0415
-
         return self._ask("stop_backfill", BackfillInfo, lambda schedules: schedules.stop_backfill(backfill))
 
     # -- seeing --------------------------------------------------------------------------------------------------------
     @dual
     def describe(self, /, schedule: str) -> Coroutine[Any, Any, ScheduleDescription]:
         """Look up a schedule: definition, state, counters, the latest ticks and the next times. Raises `NotFound`."""
-        from mainspring.operations.schedules.info import ScheduleDescription  # noqa: PLC0415
-
         return self._ask("describe", ScheduleDescription, lambda schedules: schedules.describe(schedule))
 
     @dual
@@ -278,8 +254,6 @@ class AppSchedules:
         self, /, *, after: str | None = None, limit: int = 50, **filters: Unpack[ScheduleFilters]
     ) -> Coroutine[Any, Any, SchedulePage]:
         """List a page of schedules, by id. Pass `next` of a page as `after` to get the following page."""
-        from mainspring.operations.schedules.info import SchedulePage  # noqa: PLC0415
-
         return self._ask("list", SchedulePage, lambda schedules: schedules.list(after=after, limit=limit, **filters))
 
     @dual
@@ -295,8 +269,6 @@ class AppSchedules:
         limit: int = 50,
     ) -> Coroutine[Any, Any, TickPage]:
         """List a page of ticks, latest first, of all outcomes or of some."""
-        from mainspring.operations.schedules.info import TickPage  # noqa: PLC0415
-
         first, last = _moment(since), _moment(until)
         return self._ask(
             "ticks",
@@ -309,16 +281,12 @@ class AppSchedules:
     @dual
     def audit(self, /, schedule: str, since: Moment, until: Moment | None = None) -> Coroutine[Any, Any, ScheduleAudit]:
         """Account for all times of a period: how many were on time, late, delayed, missed, skipped or paused."""
-        from mainspring.operations.schedules.audit import ScheduleAudit  # noqa: PLC0415
-
         first, last = to_datetime(moment(since)), _moment(until)
         return self._ask("audit", ScheduleAudit, lambda schedules: schedules.audit(schedule, first, last))
 
     @dual
     def tick(self, /, schedule: str, request: str) -> Coroutine[Any, Any, TickInfo]:
         """The latest tick of a trigger or backfill."""
-        from mainspring.operations.schedules.info import TickInfo  # noqa: PLC0415
-
         return self._ask("tick", TickInfo, lambda schedules: schedules.tick(schedule, request))
 
     def preview(self, spec: Spec | Cron | str, after: Moment | None = None, count: int = 10) -> Sequence[datetime]:
@@ -326,8 +294,6 @@ class AppSchedules:
 
         A string is read as in `Spec(cron=…)`. Inside a run, now is the time of the last recorded outcome, so that a replay agrees.
         """
-        from mainspring.recurrence import Cron, Spec  # noqa: PLC0415
-
         if after is None:
             here = branch()
             after = to_datetime(self._runtime.clock.now() if here is None else here.execution.last_time)
