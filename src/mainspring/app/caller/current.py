@@ -14,7 +14,7 @@ from mainspring.errors import NotInRun
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from mainspring.app.caller.protocol import Caller
+    from mainspring.app.caller.protocol import Args, Caller, Kwargs
     from mainspring.app.functions.options import Options
     from mainspring.app.runtime import Runtime
     from mainspring.engine.registry import Function
@@ -40,13 +40,9 @@ class Home(Protocol):
 class FunctionCaller(Protocol):
     """The part of a caller that a function uses."""
 
-    def call(
-        self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options
-    ) -> Coroutine[Any, Any, Any]: ...
+    def call(self, function: Function, args: Args, kwargs: Kwargs, options: Options) -> Coroutine[Any, Any, Any]: ...
 
-    def call_blocking(
-        self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options
-    ) -> Any: ...
+    def call_blocking(self, function: Function, args: Args, kwargs: Kwargs, options: Options) -> Any: ...
 
 
 def current_caller(runtime: Runtime) -> Caller:
@@ -75,15 +71,13 @@ class WithoutApp:
     def __init__(self, home: Home) -> None:
         self._home = home
 
-    def call(
-        self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options
-    ) -> Coroutine[Any, Any, Any]:
+    def call(self, function: Function, args: Args, kwargs: Kwargs, options: Options) -> Coroutine[Any, Any, Any]:
         if function.kind != "step" or not function.is_async:
             return Outside(runtime_here(self._home)).call(function, args, kwargs, options)
         plain: Coroutine[Any, Any, Any] = function.call_plainly(*args, **kwargs)
         return plain
 
-    def call_blocking(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Any:
+    def call_blocking(self, function: Function, args: Args, kwargs: Kwargs, options: Options) -> Any:
         if function.kind != "step" or function.is_async:
             return Outside(runtime_here(self._home)).call_blocking(function, args, kwargs, options)
         return function.call_plainly(*args, **kwargs)

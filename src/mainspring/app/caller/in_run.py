@@ -27,6 +27,7 @@ from mainspring.store.messages import Entry
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 
+    from mainspring.app.caller.protocol import ActOn, Args, Find, Kwargs, Parts, Work
     from mainspring.app.functions.options import Duration, Options
     from mainspring.app.runtime import Runtime
     from mainspring.codec import ValueCodec
@@ -79,9 +80,7 @@ class InRun:
         return drive(self._branch.execution, flow)
 
     # -- functions -----------------------------------------------------------------------------------------------------
-    def call(
-        self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options
-    ) -> Coroutine[Any, Any, Any]:
+    def call(self, function: Function, args: Args, kwargs: Kwargs, options: Options) -> Coroutine[Any, Any, Any]:
         ex = self._branch.execution
         if not ex.function.is_async:
             self.refuse_coroutine(f"{function.name}.sync(…)" if function.is_async else f"{function.name}(…)")
@@ -91,7 +90,7 @@ class InRun:
             ex.unawaited[position] = (function.name, frame.f_code, frame.f_lasti)
         return named_after(function, drive(ex, flow))
 
-    def call_blocking(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Any:
+    def call_blocking(self, function: Function, args: Args, kwargs: Kwargs, options: Options) -> Any:
         ex = self._branch.execution
         if ex.function.is_async:
             if function.is_async:
@@ -101,9 +100,7 @@ class InRun:
             )
         return drive_blocking(ex, self._operation(function, args, kwargs, options)[1])
 
-    def _operation(
-        self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options
-    ) -> tuple[str, Flow]:
+    def _operation(self, function: Function, args: Args, kwargs: Kwargs, options: Options) -> tuple[str, Flow]:
         """Return the call as an operation, with its position."""
         branch = self._branch
         ex = branch.execution
@@ -266,14 +263,12 @@ class InRun:
         call = StepCall.once(label, step, value_codec(kind, f"the answer of {label}"))
         return drive(ex, steps.step(ex, position, call))
 
-    def read_inside(
-        self, label: str, kind: Any, question: Callable[[Store | Inside, str | None], R]
-    ) -> Coroutine[Any, Any, R]:
+    def read_inside(self, label: str, kind: Any, question: Work[R]) -> Coroutine[Any, Any, R]:
         position = self._branch.take_position()
         origin = self._origin(position)
         return self._read_at(position, label, kind, lambda store: question(store, origin))
 
-    def change(self, label: str, kind: Any, work: Callable[[Store | Inside, str | None], R]) -> Coroutine[Any, Any, R]:
+    def change(self, label: str, kind: Any, work: Work[R]) -> Coroutine[Any, Any, R]:
         position = self._branch.take_position()
         origin = self._origin(position)
         return self._change_at(position, label, kind, lambda inside: work(inside, origin))
@@ -288,23 +283,12 @@ class InRun:
         return f"{self._branch.execution.run.uid}-{position}"
 
     def change_in_parts(
-        self,
-        label: str,
-        kind: Any,
-        enter: Callable[[Store | Inside, str | None], S],
-        parts: Sequence[Callable[[S], dict[str, str]]],
+        self, label: str, kind: Any, enter: Work[S], parts: Parts[S]
     ) -> Coroutine[Any, Any, dict[str, str]]:
         return self._in_parts(self._branch.take_position(), label, kind, enter, parts)
 
     @ours
-    async def _in_parts(
-        self,
-        position: str,
-        label: str,
-        kind: Any,
-        enter: Callable[[Store | Inside, str | None], S],
-        parts: Sequence[Callable[[S], dict[str, str]]],
-    ) -> dict[str, str]:
+    async def _in_parts(self, position: str, label: str, kind: Any, enter: Work[S], parts: Parts[S]) -> dict[str, str]:
         def change(number: int) -> Coroutine[Any, Any, dict[str, str]]:
             place = f"{position}.{number}" if number else position
             origin = self._origin(place)
@@ -319,12 +303,7 @@ class InRun:
         return answers
 
     def change_found(
-        self,
-        label: str,
-        find: Callable[[Store, str | None], Found],
-        act: Callable[[Store | Inside, list[str]], dict[str, bool]],
-        *,
-        fences: bool = False,
+        self, label: str, find: Find, act: ActOn, *, fences: bool = False
     ) -> Coroutine[Any, Any, dict[str, bool]]:
         ex = self._branch.execution
         batches = _Batches(self, ex, self._branch.take_position(), label, act)
@@ -360,14 +339,7 @@ def _kin_last(store: Store, ex: Execution, found: Found) -> Found:
 class _Batches:
     """Operations that one call makes: the first has the position of the call, the others have positions below it."""
 
-    def __init__(
-        self,
-        caller: InRun,
-        ex: Execution,
-        position: str,
-        label: str,
-        act: Callable[[Store | Inside, list[str]], dict[str, bool]],
-    ) -> None:
+    def __init__(self, caller: InRun, ex: Execution, position: str, label: str, act: ActOn) -> None:
         self._caller = caller
         self._ex = ex
         self._position = position
@@ -376,7 +348,7 @@ class _Batches:
         self._made = 0
 
     @ours
-    async def all(self, find: Callable[[Store, str | None], Found], *, fences: bool) -> dict[str, bool]:
+    async def all(self, find: Find, *, fences: bool) -> dict[str, bool]:
         done: dict[str, bool] = {}
         kin: list[str] = []
         place: str | None = None
@@ -393,7 +365,7 @@ class _Batches:
             )
         return done | await self._change(kin)
 
-    def _find(self, find: Callable[[Store, str | None], Found], place: str | None) -> Coroutine[Any, Any, Found]:
+    def _find(self, find: Find, place: str | None) -> Coroutine[Any, Any, Found]:
         return self._caller._read_at(self._next(), "runs.find", Found, lambda store: find(store, place))  # noqa: SLF001
 
     async def _change(self, ids: list[str]) -> dict[str, bool]:

@@ -35,7 +35,7 @@ from mainspring.store.writes import Send, Start, Started
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 
-    from mainspring.app.caller.protocol import StartedRun
+    from mainspring.app.caller.protocol import Args, Kwargs, Parts, StartedRun, Work
     from mainspring.app.functions.invocation import Invocation
     from mainspring.app.functions.options import Options
     from mainspring.app.runtime import Runtime
@@ -93,9 +93,7 @@ class InTransaction:
         raise AssertionError("a verb waited for the loop inside a blocking transaction")
 
     # -- functions -----------------------------------------------------------------------------------------------------
-    def call(
-        self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options
-    ) -> Coroutine[Any, Any, Any]:
+    def call(self, function: Function, args: Args, kwargs: Kwargs, options: Options) -> Coroutine[Any, Any, Any]:
         if function.kind == "workflow":
             _refuse_waiting(f"{function.name}(…)")
         if function.kind == "transaction" and function.is_async:
@@ -104,7 +102,7 @@ class InTransaction:
             return self._nested_on_thread(TransactionCall.of(self.runtime.registry.known(function), args, kwargs))
         return Outside(self.runtime).call(function, args, kwargs, options)
 
-    def call_blocking(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Any:
+    def call_blocking(self, function: Function, args: Args, kwargs: Kwargs, options: Options) -> Any:
         if function.kind == "workflow":
             _refuse_waiting(f"{function.name}(…)")
         if function.kind == "transaction":
@@ -222,25 +220,19 @@ class InTransaction:
         store = self.runtime.connection().store
         return await self._beside(question, store) if self._scope.is_async else question(store)
 
-    def read_inside(
-        self, label: str, kind: Any, question: Callable[[Store | Inside, str | None], R]
-    ) -> Coroutine[Any, Any, R]:
+    def read_inside(self, label: str, kind: Any, question: Work[R]) -> Coroutine[Any, Any, R]:
         if self._scope.elsewhere is not None:
             return self.read(label, kind, lambda store: question(store, None))
         return self.change(label, kind, question)
 
-    def change(self, label: str, kind: Any, work: Callable[[Store | Inside, str | None], R]) -> Coroutine[Any, Any, R]:
+    def change(self, label: str, kind: Any, work: Work[R]) -> Coroutine[Any, Any, R]:
         del label, kind
         step = self._scope.step
         origin = step.next_start(detached=True) if step is not None else None
         return self._within(lambda inside: work(inside, origin))
 
     def change_in_parts(
-        self,
-        label: str,
-        kind: Any,
-        enter: Callable[[Store | Inside, str | None], S],
-        parts: Sequence[Callable[[S], dict[str, str]]],
+        self, label: str, kind: Any, enter: Work[S], parts: Parts[S]
     ) -> Coroutine[Any, Any, dict[str, str]]:
         return self.change(label, kind, lambda inside, origin: together(enter, parts, inside, origin))
 

@@ -28,6 +28,7 @@ from mainspring.store.writes import Send, Start, Verdict
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 
+    from mainspring.app.caller.protocol import ActOn, Args, Find, Kwargs, Parts, Work
     from mainspring.app.functions.options import Duration, Options
     from mainspring.app.runtime import Connection, Runtime
     from mainspring.codec import ValueCodec
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from mainspring.model.clock import Clock
     from mainspring.model.runs import NewRun, StepKind
     from mainspring.model.states import State
-    from mainspring.operations.runs.bulk import Found
     from mainspring.store.external.join import Inside
     from mainspring.store.external.sessions import OpenSession
     from mainspring.store.messages import Message, Post, PublishedValue, Reading, Table
@@ -93,9 +93,7 @@ class Outside:
         return self.runtime.block(work)
 
     # -- functions -----------------------------------------------------------------------------------------------------
-    def call(
-        self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options
-    ) -> Coroutine[Any, Any, Any]:
+    def call(self, function: Function, args: Args, kwargs: Kwargs, options: Options) -> Coroutine[Any, Any, Any]:
         if function.kind == "workflow":
             known = self.runtime.registry.known(function)
             work = self._call_workflow(Invocation(self.runtime, known, args, kwargs, options))
@@ -109,7 +107,7 @@ class Outside:
         plain: Coroutine[Any, Any, Any] = function.call_plainly(*args, **kwargs)
         return plain
 
-    def call_blocking(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Any:
+    def call_blocking(self, function: Function, args: Args, kwargs: Kwargs, options: Options) -> Any:
         if function.is_async:
             refuse_blocking_on_loop(f"await {function.name}(…)")
             return self.runtime.block(self.call(function, args, kwargs, options))
@@ -364,31 +362,20 @@ class Outside:
         connection = await self.runtime.connected()
         return await self.runtime.in_thread(question, connection.store)
 
-    def read_inside(
-        self, label: str, kind: Any, question: Callable[[Store | Inside, str | None], R]
-    ) -> Coroutine[Any, Any, R]:
+    def read_inside(self, label: str, kind: Any, question: Work[R]) -> Coroutine[Any, Any, R]:
         return self.change(label, kind, question)
 
-    def change(self, label: str, kind: Any, work: Callable[[Store | Inside, str | None], R]) -> Coroutine[Any, Any, R]:
+    def change(self, label: str, kind: Any, work: Work[R]) -> Coroutine[Any, Any, R]:
         origin = self._next_id(detached=True)
         return self.read(label, kind, lambda store: work(store, origin))
 
     def change_in_parts(
-        self,
-        label: str,
-        kind: Any,
-        enter: Callable[[Store | Inside, str | None], S],
-        parts: Sequence[Callable[[S], dict[str, str]]],
+        self, label: str, kind: Any, enter: Work[S], parts: Parts[S]
     ) -> Coroutine[Any, Any, dict[str, str]]:
         return self.change(label, kind, lambda store, origin: together(enter, parts, store, origin))
 
     def change_found(
-        self,
-        label: str,
-        find: Callable[[Store, str | None], Found],
-        act: Callable[[Store | Inside, list[str]], dict[str, bool]],
-        *,
-        fences: bool = False,
+        self, label: str, find: Find, act: ActOn, *, fences: bool = False
     ) -> Coroutine[Any, Any, dict[str, bool]]:
         del fences
 
@@ -451,12 +438,7 @@ def _started(new: NewRun, answer: Started | BaseException) -> StartedRun:
     return StartedRun(answer.id or new.id, answer.created)
 
 
-def together(
-    enter: Callable[[Store | Inside, str | None], S],
-    parts: Sequence[Callable[[S], dict[str, str]]],
-    store: Store | Inside,
-    origin: str | None,
-) -> dict[str, str]:
+def together(enter: Work[S], parts: Parts[S], store: Store | Inside, origin: str | None) -> dict[str, str]:
     """Apply the parts of a change in one commit."""
     answers: dict[str, str] = {}
     for part in parts:

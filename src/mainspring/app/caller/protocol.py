@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
@@ -24,6 +24,17 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 S = TypeVar("S")
+
+if TYPE_CHECKING:
+    Args: TypeAlias = tuple[Any, ...]
+    Kwargs: TypeAlias = dict[str, Any]
+    Work: TypeAlias = Callable[[Store | Inside, str | None], R]
+    """Works on a store, or on its part inside a transaction. The second argument names the operation, the same in each attempt."""
+    Parts: TypeAlias = Sequence[Callable[[S], dict[str, str]]]
+    Find: TypeAlias = Callable[[Store, str | None], Found]
+    """Finds the next batch of runs, from the place on that the batch before it returned."""
+    ActOn: TypeAlias = Callable[[Store | Inside, list[str]], dict[str, bool]]
+    """Changes runs. Returns which were changed."""
 
 
 class StartedRun(Struct, frozen=True):
@@ -62,13 +73,11 @@ class Caller(Protocol):
         ...
 
     # -- functions -----------------------------------------------------------------------------------------------------
-    def call(
-        self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options
-    ) -> Coroutine[Any, Any, Any]:
+    def call(self, function: Function, args: Args, kwargs: Kwargs, options: Options) -> Coroutine[Any, Any, Any]:
         """Call a workflow, step or transaction and wait for its outcome."""
         ...
 
-    def call_blocking(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Any:
+    def call_blocking(self, function: Function, args: Args, kwargs: Kwargs, options: Options) -> Any:
         """Call a workflow, step or transaction on this thread."""
         ...
 
@@ -121,36 +130,25 @@ class Caller(Protocol):
         """Query the store. `kind` is the type of the answer, for the record."""
         ...
 
-    def read_inside(
-        self, label: str, kind: Any, question: Callable[[Store | Inside, str | None], R]
-    ) -> Coroutine[Any, Any, R]:
+    def read_inside(self, label: str, kind: Any, question: Work[R]) -> Coroutine[Any, Any, R]:
         """Query the store, inside a transaction with the changes of that transaction.
 
         `question` also gets a name of the operation that asks, the same in each attempt; None in plain code.
         """
         ...
 
-    def change(self, label: str, kind: Any, work: Callable[[Store | Inside, str | None], R]) -> Coroutine[Any, Any, R]:
+    def change(self, label: str, kind: Any, work: Work[R]) -> Coroutine[Any, Any, R]:
         """Change something in the store. In a run the change and the record of the answer are one commit, so it happens once."""
         ...
 
     def change_in_parts(
-        self,
-        label: str,
-        kind: Any,
-        enter: Callable[[Store | Inside, str | None], S],
-        parts: Sequence[Callable[[S], dict[str, str]]],
+        self, label: str, kind: Any, enter: Work[S], parts: Parts[S]
     ) -> Coroutine[Any, Any, dict[str, str]]:
         """Make several changes in order, on what `enter` makes of a store. In a run each is a commit of its own, so that none is large."""
         ...
 
     def change_found(
-        self,
-        label: str,
-        find: Callable[[Store, str | None], Found],
-        act: Callable[[Store | Inside, list[str]], dict[str, bool]],
-        *,
-        fences: bool = False,
+        self, label: str, find: Find, act: ActOn, *, fences: bool = False
     ) -> Coroutine[Any, Any, dict[str, bool]]:
         """Change all runs that `find` finds, in batches. Return the runs that were changed. `find` gets the place to continue from.
 

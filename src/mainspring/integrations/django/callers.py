@@ -17,7 +17,7 @@ from mainspring.integrations.django import atomic
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-    from mainspring.app.caller.protocol import Caller, StartedRun
+    from mainspring.app.caller.protocol import Args, Caller, Kwargs, StartedRun
     from mainspring.app.functions.invocation import Invocation
     from mainspring.app.functions.options import Options
     from mainspring.app.runtime import Runtime
@@ -94,7 +94,7 @@ class DjangoInRun(InRun):
         super().__init__(runtime, branch)
         self._app = app
 
-    def call_blocking(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Any:
+    def call_blocking(self, function: Function, args: Args, kwargs: Kwargs, options: Options) -> Any:
         if self._app.alias is not None:
             atomic.refuse_open(self._app.alias)
         return super().call_blocking(function, args, kwargs, options)
