@@ -16,7 +16,7 @@ from mainspring.model.clock import to_micros
 from mainspring.operations.connect import Operations
 from mainspring.operations.overview import Watch
 from mainspring.operations.runs import lists
-from mainspring.web.site import make_dashboard
+from mainspring.web.site import Dashboard
 from tests.web.conftest import form
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ async def test_no_wait_is_shorter_than_none(one_shop: Shop, sqlite_url: str) -> 
 async def test_what_was_refused_can_be_mended_and_nothing_chosen_is_said(one_shop: Shop) -> None:
     playwright: Any = pytest.importorskip("playwright.async_api")
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        async with serving(make_dashboard(one_shop.app), listening), playwright.async_playwright() as running:
+        async with serving(Dashboard(one_shop.app), listening), playwright.async_playwright() as running:
             place = f"http://localhost:{listening.getsockname()[1]}"
             browser = await running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
             page = await browser.new_page()

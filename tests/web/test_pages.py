@@ -16,7 +16,7 @@ from mainspring import App, Settings, Spec, run
 from mainspring.cli.main import main
 from mainspring.web import dashboard
 from mainspring.web.rendering import LONGEST_VALUE
-from mainspring.web.site import make_dashboard
+from mainspring.web.site import Dashboard
 from tests.web.conftest import EVIL
 
 if TYPE_CHECKING:
@@ -261,7 +261,7 @@ async def test_the_latest_starts_of_a_schedule_are_linked_however_many_ticks_wer
 
 
 async def test_a_page_knows_what_it_shows_so_that_its_stream_misses_no_change(shop: Shop) -> None:
-    pages = make_dashboard(shop.app)
+    pages = Dashboard(shop.app)
     pages.stop()  # a stream ends after its first answer
     transport = httpx.ASGITransport(pages, client=("127.0.0.1", 1))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as asking:

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from mainspring.cli import serving
-from mainspring.web.site import make_dashboard
+from mainspring.web.site import Dashboard
 from tests.docs.test_code_blocks import blocks
 from tests.support.processes import PROJECT
 
@@ -45,7 +45,7 @@ def free_port() -> int:
 @asynccontextmanager
 async def served(shop: Shop, auth: str | None) -> AsyncGenerator[int]:
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        async with serving.serving(make_dashboard(shop.app, auth=auth), listening):
+        async with serving.serving(Dashboard(shop.app, auth=auth), listening):
             yield listening.getsockname()[1]
 
 

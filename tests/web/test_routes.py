@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from starlette.routing import Route
 
-from mainspring.web.site import ACTIONS, VIEWS, make_dashboard
+from mainspring.web.site import ACTIONS, VIEWS, Dashboard
 from tests.web.conftest import form
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ QUERIES = {
 
 def routes(shop: Shop) -> list[tuple[str, str]]:
     """All methods and paths that are routed, assets aside."""
-    made = make_dashboard(shop.app)._routes()
+    made = Dashboard(shop.app)._routes()
     found = [(method, route.path) for route in made if isinstance(route, Route) for method in route.methods or ()]
     return sorted({(method, path) for method, path in found if method != "HEAD"})
 

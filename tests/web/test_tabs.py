@@ -13,7 +13,7 @@ import pytest
 
 from mainspring.cli.serving import serving
 from mainspring.web import live
-from mainspring.web.site import make_dashboard
+from mainspring.web.site import Dashboard
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -38,7 +38,7 @@ class Counting:
     """A dashboard that knows which streams are open."""
 
     def __init__(self, shop: Shop) -> None:
-        self._pages: Any = make_dashboard(shop.app)
+        self._pages: Any = Dashboard(shop.app)
         self.streams: list[list[str]] = []
         self.stop = self._pages.stop
         self._changed = asyncio.Event()
@@ -136,7 +136,7 @@ async def two_tabs(shop: Shop, path: str) -> AsyncGenerator[tuple[Any, Any]]:
     """Two tabs of one browser that show the same page, and share its stream."""
     playwright: Any = pytest.importorskip("playwright.async_api")
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        pages = cast("Any", make_dashboard(shop.app))
+        pages = cast("Any", Dashboard(shop.app))
         async with serving(pages, listening), playwright.async_playwright() as running:
             browser = await running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
             context = await browser.new_context()

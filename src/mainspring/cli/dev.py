@@ -74,10 +74,10 @@ class Developing:
         self._pages: Dashboard | None = None
 
     async def serve(self, host: str, port: int, token: str | None, *, read_only: bool) -> None:
-        from mainspring.web.site import make_dashboard  # noqa: PLC0415  (needs an extra)
+        from mainspring.web.site import Dashboard  # noqa: PLC0415  (needs an extra)
 
         await runtime_of(self._client).connected()
-        self._pages = make_dashboard(self._client, auth=token, read_only=read_only)
+        self._pages = Dashboard(self._client, auth=token, read_only=read_only)
         stop = Stop()
         stop.before_end = self._end_worker
         async with served(self._pages, host, port, token) as place:

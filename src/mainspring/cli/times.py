@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from mainspring.model.clock import Clock
 
 
+_UNITS = ("s", "m", "h", "d", "w")
+"""The last characters of durations, which begin with a digit. No time ends so."""
+
+
 def time(text: str) -> datetime:
     """Parse the time of an option: 2026-01-31 (midnight), 2026-01-31T12:00, 2026-01-31T12:00+01:00."""
     try:
@@ -40,11 +44,9 @@ def _moment(text: str, flag: str, clock: Clock, sign: int) -> datetime:
     now = to_datetime(clock.now())
     if text == "now":
         return now
-    try:
-        length = parse_duration(text)
-    except InvalidInput:
+    if not text[:1].isdigit() or not text.endswith(_UNITS):
         return parse_instant(text, flag, UTC)
     try:
-        return now + sign * length
-    except OverflowError:
-        raise InvalidInput(f"{flag}: {text} from now there is no year that could be written") from None
+        return now + sign * parse_duration(text)
+    except InvalidInput as error:
+        raise InvalidInput(f"{flag}: {str(error).removeprefix('duration: ')}") from None

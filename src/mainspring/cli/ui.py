@@ -80,11 +80,11 @@ def ui(url: str, host: str, port: int, token: str | None, *, read_only: bool) ->
 
 
 async def _serve(client: Client, url: str, host: str, port: int, token: str | None, *, read_only: bool) -> None:
-    from mainspring.web.site import make_dashboard  # noqa: PLC0415  (needs an extra)
+    from mainspring.web.site import Dashboard  # noqa: PLC0415  (needs an extra)
 
     await runtime_of(client).connected()
     stop = Stop()
-    async with served(make_dashboard(client, auth=token, read_only=read_only), host, port, token) as address:
+    async with served(Dashboard(client, auth=token, read_only=read_only), host, port, token) as address:
         note(f"dashboard of {shown(url)}")
         note(f"  open       {address}")
         note("  ^C stops it")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from mainspring.errors import InvalidInput, NotFound
 from mainspring.model.clock import SECOND, to_datetime
@@ -228,15 +228,10 @@ def _sum(counts: dict[str, QueueCounts]) -> QueueCounts:
 
 
 def _limits(limits: Limits) -> QueueLimits:
-    return QueueLimits(
-        limits.concurrency,
-        limits.worker_concurrency,
-        _rate(limits.rate),
-        limits.partition_concurrency,
-        limits.partition_worker_concurrency,
-        _rate(limits.partition_rate),
-    )
+    values: dict[str, Any] = asdict(limits)
+    rates: dict[str, Any] = {name: _rate(value) for name, value in values.items() if isinstance(value, Window)}
+    return QueueLimits(**{**values, **rates})
 
 
-def _rate(window: Window | None) -> Rate | None:
-    return None if window is None else Rate(window.limit, timedelta(microseconds=window.per))
+def _rate(window: Window) -> Rate:
+    return Rate(window.limit, timedelta(microseconds=window.per))

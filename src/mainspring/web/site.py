@@ -95,21 +95,7 @@ def dashboard(
     answers to this machine only. `auth` is a token, `Token(…)`, `Basic(…)` or a function from a request to a `User` or None.
     `read_only` forbids all actions to all users. `redact(value, about)` returns what is shown instead of a value.
     """
-    return make_dashboard(source, prefix=prefix, auth=auth, read_only=read_only, redact=redact)
-
-
-def make_dashboard(
-    source: App | Client,
-    *,
-    prefix: str = "",
-    auth: str | Token | Basic | Check | None = None,
-    read_only: bool = False,
-    redact: Redact | None = None,
-) -> Dashboard:
-    """Return the `Dashboard` itself, for callers that need more than its ASGI app."""
-    if prefix and (not prefix.startswith("/") or prefix.endswith("/")):
-        raise InvalidInput(f"a prefix begins with / and does not end with it, unlike {prefix!r}")
-    return Dashboard(source, prefix, auth, Redactor(redact), read_only=read_only)
+    return Dashboard(source, prefix=prefix, auth=auth, read_only=read_only, redact=redact)
 
 
 class Dashboard:
@@ -118,16 +104,18 @@ class Dashboard:
     def __init__(
         self,
         source: App | Client,
-        prefix: str,
-        auth: str | Token | Basic | Check | None,
-        redactor: Redactor,
         *,
-        read_only: bool,
+        prefix: str = "",
+        auth: str | Token | Basic | Check | None = None,
+        read_only: bool = False,
+        redact: Redact | None = None,
     ) -> None:
+        if prefix and (not prefix.startswith("/") or prefix.endswith("/")):
+            raise InvalidInput(f"a prefix begins with / and does not end with it, unlike {prefix!r}")
         self._prefix = prefix
         self.trouble: str | None = None
         """A message on every page: that code could not be loaded."""
-        self._backend = Backend(source, redactor)
+        self._backend = Backend(source, Redactor(redact))
         self._streams = Streams()
         self._auth = auth_of(auth, self._ask_sessions)
         clock = self._backend.runtime.clock

@@ -19,7 +19,7 @@ from django.views.decorators.csrf import csrf_exempt
 
 from mainspring.integrations.django.project import get_app
 from mainspring.web import User
-from mainspring.web.site import make_dashboard
+from mainspring.web.site import Dashboard
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from starlette.requests import HTTPConnection
 
     from mainspring.operations.actions import Role
-    from mainspring.web.site import Dashboard
 
 _USER = "mainspring_django_user"
 _dashboards: dict[bool, Dashboard] = {}
@@ -58,7 +57,7 @@ for (
 def _site(*, live: bool) -> Dashboard:
     """Return the dashboard of this process. Under WSGI (`live` is False) an open page polls instead of listening."""
     if live not in _dashboards:
-        _dashboards[live] = make_dashboard(get_app(), auth=_user_of)
+        _dashboards[live] = Dashboard(get_app(), auth=_user_of)
         if not live:
             _dashboards[live].stop()
     return _dashboards[live]

@@ -160,14 +160,12 @@ def resume(scene: Scene, body: OneQueue) -> None:
 @pages.action(QUEUE_ACTIONS["set"], _of)
 def set_limits(scene: Scene, body: Setting) -> QueueInfo:
     changes: dict[str, Any] = {}
-    for name in ("concurrency", "worker_concurrency", "partition_concurrency", "partition_worker_concurrency"):
-        value = getattr(body, name)
-        if value is not None:
+    for name in Limits.__struct_fields__:
+        value: int | str | None = getattr(body, name)
+        if isinstance(value, str):
+            changes[name] = None if value.strip() in {"", "0"} else Rate.read(value)
+        elif value is not None:
             changes[name] = value or None
-    for name in ("rate", "partition_rate"):
-        text = getattr(body, name)
-        if text is not None:
-            changes[name] = None if text.strip() in {"", "0"} else Rate.read(text)
     if not body.create:
         scene.operations.queues.describe(body.name)
     return scene.operations.queues.set(body.name, body.partition or None, changes)
@@ -193,11 +191,6 @@ def _row(info: QueueInfo, ages: dict[str, int]) -> QueueRow:
 
 
 def _limits(limits: QueueLimits) -> Limits:
-    return Limits(
-        limits.concurrency,
-        limits.worker_concurrency,
-        None if limits.rate is None else str(limits.rate),
-        limits.partition_concurrency,
-        limits.partition_worker_concurrency,
-        None if limits.partition_rate is None else str(limits.partition_rate),
-    )
+    values: dict[str, Any] = {name: getattr(limits, name) for name in Limits.__struct_fields__}
+    rates: dict[str, Any] = {name: str(value) for name, value in values.items() if isinstance(value, Rate)}
+    return Limits(**{**values, **rates})
