@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from mainspring.app.messages.names import Stream as Stream
     from mainspring.app.messages.names import Topic as Topic
     from mainspring.app.messages.verbs import Message as Message
-    from mainspring.app.plain_json import JSON as JSON
     from mainspring.app.resources import Resource as Resource
     from mainspring.app.run.run import run as run
     from mainspring.app.settings import Settings as Settings
     from mainspring.app.waiting.handle import Handle as Handle
+    from mainspring.codec.values import JSON as JSON
     from mainspring.engine.operations.ticks import RunTick as RunTick
     from mainspring.engine.retry import Retry as Retry
     from mainspring.model.clock import Clock as Clock
@@ -90,7 +90,7 @@ if not TYPE_CHECKING:
         "app.functions.scope": ("Blueprint",),
         "app.messages.names": ("Event", "Question", "Stream", "Topic"),
         "app.messages.verbs": ("Message",),
-        "app.plain_json": ("JSON",),
+        "codec.values": ("JSON",),
         "app.resources": ("Resource",),
         "app.run.run": ("run",),
         "app.settings": ("Settings",),

@@ -17,10 +17,10 @@ from mainspring.app.events import Listeners
 from mainspring.app.factory import Parts
 from mainspring.app.functions.destinations import Destinations
 from mainspring.app.functions.instances import Instances
-from mainspring.app.plain_json import PLAIN_JSON
 from mainspring.app.sync.coroutines import Portal, bridged
 from mainspring.app.waiting.in_process import Awaited, EndingLookups, Subscriptions
 from mainspring.codec import value_codec
+from mainspring.codec.values import PLAIN_JSON
 from mainspring.engine.registry import FOR_EVER, Registry
 from mainspring.errors import InvalidInput, SchemaError, StoreUnavailable
 from mainspring.model.clock import SystemClock

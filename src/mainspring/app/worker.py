@@ -27,12 +27,10 @@ from mainspring.operations.unserved import unserved
 from mainspring.services import processes
 from mainspring.services.activity import ActivityCounter
 from mainspring.services.claimer import Claimer
-from mainspring.services.definition_watch import DefinitionWatch
 from mainspring.services.inbox import Inbox
-from mainspring.services.notifier import Notifier
-from mainspring.services.pruner import Pruner
+from mainspring.services.notifier import DefinitionWatch, Notifier
+from mainspring.services.pruner import Pruner, Sweeper
 from mainspring.services.scheduler import Scheduler
-from mainspring.services.sweeper import Sweeper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -21,9 +21,10 @@ an explanation: when the function is registered if the annotation is at fault, a
 
 from __future__ import annotations
 
+import json
 from functools import lru_cache
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -199,3 +200,22 @@ def _added(lowered: object) -> int:
     if is_array(lowered):
         return sum(map(_added, lowered))
     return 0
+
+
+JSON: TypeAlias = bool | int | float | str | list["JSON"] | dict[str, "JSON"] | None
+"""The result of a run whose function's code is elsewhere: a Decimal is a string, a dataclass a dict."""
+
+
+class _PlainJson:
+    """Decodes stored results without types."""
+
+    annotation: object = object
+    where = "the result of a run"
+
+    def decode(self, text: str) -> JSON:
+        found: JSON = json.loads(text)
+        return found
+
+
+PLAIN_JSON = cast("ValueCodec", _PlainJson())
+"""Decodes the results of runs for a client, which has no code and so no types."""

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from mainspring.codec import CallCodec
-from mainspring.codec.batches import for_single_input
+from mainspring.codec.calls import for_single_input
 from mainspring.engine.batch_outcomes import alone, alone_async
 from mainspring.engine.retry import Retry
 from mainspring.engine.source import source_of

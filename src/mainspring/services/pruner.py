@@ -1,20 +1,25 @@
-"""Delete runs that were kept long enough, in small batches.
+"""Delete what is no longer needed: runs that were kept long enough, and what they have left outside of the database.
 
-Every worker does so. On PostgreSQL they skip rows that another worker has locked. A slow batch makes the next one smaller, and after each
-batch the pruner pauses as long as its rows took. The round trip to the database does not count: a smaller batch needs the same
-round trip.
+Every worker deletes runs, in small batches. On PostgreSQL they skip rows that another worker has locked. A slow batch makes the next one
+smaller, and after each batch the pruner pauses as long as its rows took. The round trip to the database does not count: a smaller
+batch needs the same round trip.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING
 
+from mainspring.model.clock import SECOND
 from mainspring.services.service import Service
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from mainspring.engine.engine import Engine
     from mainspring.model.clock import Alarm
+    from mainspring.store.external.other_database import OtherDatabase
     from mainspring.store.verbs.prune import Keep
 
 _POLL = 300.0
@@ -75,3 +80,49 @@ class Pruner(Service):
             due = await in_thread(retention.due, self._keep, now)
         # Runs that end within one minute are deleted together.
         return None if due.next_due is None else max(due.next_due, now) + _MINUTE
+
+
+log = logging.getLogger("mainspring.services")
+
+_SWEEP_EVERY = 600.0
+_DAY = 86_400 * SECOND
+
+
+class Sweeper(Service):
+    """Skips the first round, so that a starting worker is not slowed down. An unreachable database does not hold up the others."""
+
+    name = "sweeper"
+    background = True
+
+    def __init__(self, engine: Engine, other_databases: Sequence[OtherDatabase]) -> None:
+        super().__init__(engine, _SWEEP_EVERY)
+        self._other_databases = other_databases
+        self.sweep_values: Callable[[], int] | None = None
+        """Deletes what a codec has stored outside of the database and no stored value names any more; None: there is no such codec."""
+
+    async def run_once(self, now: int) -> int | None:
+        if self.rounds > 0:
+            await self.sweep()
+            await self._sweep_values(now)
+        return None
+
+    async def _sweep_values(self, now: int) -> None:
+        """Values outside of the database, once a day in the whole fleet: that reads every stored value."""
+        if self.sweep_values is None or not await self._engine.in_thread(self._store.retention.begin_sweep, now, _DAY):
+            return
+        try:
+            count = await self._engine.in_thread(self.sweep_values)
+        except Exception as error:  # noqa: BLE001  (it is a user's own storage: the next day tries again)
+            log.warning("values outside of the database that no run needs could not be deleted: %s", error)
+        else:
+            log.info("%d values outside of the database that no run needs were deleted", count)
+
+    async def sweep(self) -> int:
+        """Delete the outcomes that are no longer needed, and return how many rows."""
+        count = 0
+        for other in self._other_databases:
+            try:
+                count += await self._engine.in_thread(other.sweep, self._store.transactions)
+            except Exception as error:  # noqa: BLE001  (a user's own database may raise anything; the next round retries)
+                log.warning("outcomes of transactions in %r could not be deleted, retrying later: %s", other, error)
+        return count

@@ -27,7 +27,6 @@ from mainspring.web.guard import USER, Guard, address_of, log, refuse_as_json
 from mainspring.web.live import Streams, digest
 from mainspring.web.pages import (
     audit,
-    errors,
     functions,
     overview,
     queues,
@@ -36,7 +35,6 @@ from mainspring.web.pages import (
     schedules,
     sessions,
     timeline,
-    waits,
     workers,
     workflows,
 )
@@ -64,8 +62,6 @@ MOST_PAGES = 50
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 NOUNS = (
     overview,
-    errors,
-    waits,
     timeline,
     runs,
     workflows,

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from mainspring.app.caller.in_run import InRun
-from mainspring.app.caller.in_step import InStep
 from mainspring.app.caller.in_transaction import InTransaction
-from mainspring.app.caller.outside import Outside
+from mainspring.app.caller.outside import InStep, Outside
 from mainspring.engine.replay.context import Branch, StepScope, TransactionScope, current, here
 from mainspring.errors import NotInRun
 

@@ -11,8 +11,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
-from mainspring.app.caller.in_step import entry_of, sign
-from mainspring.app.caller.outside import Outside, all_started, encoded, of_all, others_than, together
+from mainspring.app.caller.outside import Outside, all_started, encoded, entry_of, of_all, others_than, sign, together
 from mainspring.app.functions.invocation import later_run, new_runs
 from mainspring.app.sync.coroutines import Mapped
 from mainspring.engine.calls import TransactionCall

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from mainspring.app.functions.functions import Call, start_one
 from mainspring.app.functions.options import Options
-from mainspring.app.plain_json import PLAIN_JSON
 from mainspring.app.sync.dual import dual
 from mainspring.codec import encode_call
+from mainspring.codec.values import PLAIN_JSON
 from mainspring.engine.registry import Function
 from mainspring.errors import InvalidInput, UnknownFunction
 from mainspring.model.given import check_name

@@ -8,8 +8,7 @@ from django.db import transaction
 
 from mainspring.app.caller.current import CALLERS, current_caller
 from mainspring.app.caller.in_run import InRun
-from mainspring.app.caller.in_step import InStep
-from mainspring.app.caller.outside import Outside
+from mainspring.app.caller.outside import InStep, Outside
 from mainspring.engine.replay.branches import ours
 from mainspring.engine.replay.context import Branch, StepScope
 from mainspring.integrations.django import atomic
