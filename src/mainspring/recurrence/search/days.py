@@ -144,7 +144,7 @@ def _shape(leap: bool, first_weekday: int) -> _Shape:  # noqa: FBT001 - private,
 class DaySet:
     """The days that match a set of years, a set of months, and dates and weekdays with their rules. All of them must match."""
 
-    __slots__ = ("_by_shape", "_dates", "_live", "_months", "_weekdays", "_years", "masks")
+    __slots__ = ("_by_shape", "_dates", "_live", "_months", "_weekdays", "masks")
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class DaySet:
         dates: tuple[int, tuple[str, ...]] = (ALL_DATES, ()),
         weekdays: tuple[int, tuple[str, ...]] = (ALL_WEEKDAYS, ()),
     ) -> None:
-        self._years, self._months, self._dates, self._weekdays = years, months, dates, weekdays
+        self._months, self._dates, self._weekdays = months, dates, weekdays
         self._by_shape: dict[tuple[bool, int], int] = {}
         self._live = -1
         self.masks = [-1 if years >> index & 1 else 0 for index in range(YEARS)]
