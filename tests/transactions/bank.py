@@ -54,6 +54,16 @@ def entries(url: str) -> list[str]:
     return [entry for (entry,) in rows(url, "SELECT entry FROM ledger ORDER BY entry")]
 
 
+def lock_refused(url: str) -> str:
+    """The error of somebody who asks for the ledger's lock without waiting, or nothing."""
+    lock = ("PRAGMA busy_timeout = 0", "BEGIN IMMEDIATE") if is_sqlite(url) else ("BEGIN", "LOCK TABLE ledger NOWAIT")
+    try:
+        execute(url, *lock, "ROLLBACK")
+    except (sqlite3.OperationalError, psycopg.errors.LockNotAvailable) as error:
+        return str(error)
+    return ""
+
+
 def runs_table(url: str) -> str:
     return "mainspring_runs" if is_sqlite(url) else "mainspring.runs"
 

@@ -66,7 +66,7 @@ class UsersEngine:
                     try:
                         yield connection
                     finally:
-                        guard.over = True
+                        guard.end(connection)
         except DBAPIError as error:
             _raise(error, self.engine)
 
@@ -83,7 +83,7 @@ class UsersEngine:
                     try:
                         yield connection
                     finally:
-                        guard.over = True
+                        await connection.run_sync(guard.end)
         except DBAPIError as error:
             _raise(error, self.engine)
 
@@ -107,6 +107,17 @@ class _Guard:
     def refuse(self, _connection: Any) -> None:
         if not self.over:
             raise InTransaction(ENDED)
+
+    def end(self, connection: Any) -> None:
+        """Leave the transaction to the block that opened it.
+
+        SQLAlchemy takes a commit that was refused for the end of the transaction: without a rollback here, the connection would return
+        to its pool with the transaction open, and with its locks.
+        """
+        self.over = True
+        transaction = connection.get_transaction()
+        if transaction is not None and not transaction.is_active and not connection.invalidated:
+            connection.connection.rollback()
 
 
 def _begin(connection: Any) -> _Guard:
