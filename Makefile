@@ -43,10 +43,10 @@ story: $(APP) ## orders narrated in the terminal; stop it with ^C or kill -9, st
 
 quick: format-check lint layers $(DEV) ## in less than a minute: format, lint, layers, types of the package, unit tests, the store's conformance on SQLite
 	$(VENV)/bin/mypy src
-	$(PY) -m pytest -n $(WORKERS) --dist worksteal -k "not postgres" $(QUICK)
+	$(PY) -m pytest -n $(WORKERS) -k "not postgres" $(QUICK)
 
 test: $(DEV) ## run the tests, on WORKERS=4 processes (many wait most of the time), with PYTHON=python3; ARGS="-k fencing" picks some
-	$(PY) -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+	$(PY) -m pytest -n $(WORKERS) $(ARGS)
 
 check: format-check lint layers types docs test ## exactly what CI runs
 
@@ -86,7 +86,7 @@ bench: $(DEV) $(PEERS) ## measure against the bare databases and DBOS, as ratios
 	$(PY) -m bench.run --peer-python $(BENCH_VENV)/bin/python $(ARGS)
 
 simulate: $(DEV) ## every case of which the tests look at a sample; fleets under SEEDS=1000 seeds; the orders of threads for MINUTES=10; all injections
-	SAMPLES=all $(PY) -m pytest -n $(WORKERS) --dist worksteal -m sampled $(ARGS)
+	SAMPLES=all $(PY) -m pytest -n $(WORKERS) -m sampled $(ARGS)
 	$(PY) -m tests.simulation --seeds $(SEEDS) $(ARGS)
 	$(PY) -m tests.interleavings --minutes $(MINUTES)
 	$(PY) -m tests.injection --database memory --resume

@@ -50,6 +50,28 @@ What cannot be cancelled, and what hangs elsewhere, ends later and less gently: 
 """
 
 
+_WHOLE = ("tests/web/test_browser.py", "tests/packaging/test_wheel.py")
+"""Files whose tests share something that is expensive to make, a shop at work or a wheel: one process executes all of them."""
+
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give each process the next test when it has two left, and the long files first: nobody waits for the last one.
+
+    What `--dist` offers either divides these files between processes (`load`, `worksteal`), or keeps every file whole (`loadfile`), or renames
+    tests so that `--last-failed` does not find them (`loadgroup`).
+    """
+    # Where tests run in one process, it is not loaded.
+    from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415  # pyright: ignore[reportMissingTypeStubs]
+
+    class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # without types of its own
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return file if file in _WHOLE else nodeid
+
+    return Scheduling(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):

@@ -129,22 +129,25 @@ async def test_a_function_cannot_end_the_transaction_of_an_engine(url: str, endi
 async def test_an_ending_that_is_refused_leaves_no_transaction_open(url: str, ending: str, awaited: bool) -> None:
     """The connection returns to the engine's pool, and the locks of a transaction that stays open would be held for as long."""
     half = text("INSERT INTO ledger VALUES ('half')")
-    if awaited:
-        engine = create_async_engine(with_driver(url, awaited=True))
-        with pytest.raises(InTransaction, match="leave that to"):
-            async with UsersEngine(engine).begun_async(None) as connection:
-                await connection.execute(half)
-                await getattr(connection, ending)()
-        assert bank.lock_refused(url) == ""
-        await engine.dispose()
-    else:
-        blocking = create_engine(with_driver(url, awaited=False))
-        with pytest.raises(InTransaction, match="leave that to"), UsersEngine(blocking).begun(None) as connection:
+    engine = create_engine(with_driver(url, awaited=False))
+    awaiting = create_async_engine(with_driver(url, awaited=True))
+
+    def impatient() -> None:
+        with UsersEngine(engine).begun(None) as connection:
             connection.execute(half)
             getattr(connection, ending)()
-        assert bank.lock_refused(url) == ""
-        blocking.dispose()
+
+    async def impatient_async() -> None:
+        async with UsersEngine(awaiting).begun_async(None) as connection:
+            await connection.execute(half)
+            await getattr(connection, ending)()
+
+    with pytest.raises(InTransaction, match="leave that to"):
+        await (impatient_async() if awaited else asyncio.to_thread(impatient))
+    assert bank.lock_refused(url) == ""
     assert bank.entries(url) == []
+    await awaiting.dispose()
+    engine.dispose()
 
 
 async def test_a_part_of_an_awaited_transaction_is_undone_alone(url: str) -> None:

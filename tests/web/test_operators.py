@@ -101,7 +101,6 @@ async def test_no_wait_is_shorter_than_none(one_shop: Shop, sqlite_url: str) -> 
 
 @pytest.mark.processes
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here; apt-get install chromium")
-@pytest.mark.xdist_group("browser")
 async def test_what_was_refused_can_be_mended_and_nothing_chosen_is_said(one_shop: Shop) -> None:
     playwright: Any = pytest.importorskip("playwright.async_api")
     with socket.create_server(("127.0.0.1", 0)) as listening:

@@ -26,7 +26,6 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 pytestmark = [
     pytest.mark.processes,
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here; apt-get install chromium"),
-    pytest.mark.xdist_group("browser"),
 ]
 TABS = 10
 SECONDS = 120_000
