@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from mainspring.operations.queues import QueueLimits as QueueLimits
     from mainspring.operations.queues import Rate as Rate
     from mainspring.operations.runs.actions import Changed as Changed
-    from mainspring.operations.runs.actions import Figures as Figures
     from mainspring.operations.runs.actions import Loaded as Loaded
+    from mainspring.operations.runs.figures import Figures as Figures
     from mainspring.operations.runs.info import LogLine as LogLine
     from mainspring.operations.runs.info import RunInfo as RunInfo
     from mainspring.operations.runs.info import RunPage as RunPage
@@ -101,7 +101,8 @@ if not TYPE_CHECKING:
         "model.schedules": ("Overlap", "TickOutcome", "TickSource"),
         "model.states": ("State",),
         "operations.queues": ("PartitionInfo", "QueueInfo", "QueueLimits", "Rate"),
-        "operations.runs.actions": ("Changed", "Figures", "Loaded"),
+        "operations.runs.actions": ("Changed", "Loaded"),
+        "operations.runs.figures": ("Figures",),
         "operations.runs.info": ("LogLine", "RunInfo", "RunPage", "StepInfo", "Try"),
         "operations.scheduled_functions": ("FunctionPage", "ScheduledFunction"),
         "operations.schedules.audit": ("ScheduleAudit",),

@@ -188,7 +188,7 @@ async def test_what_a_run_asks_for_is_done_once_wherever_its_process_dies(
         async def work() -> str:
             made = await workflow.options(id=me)(me)
             found = repr([made, await _after(me)]).replace(me, "me")
-            return re.sub(r"\b[0-9a-z]{24}\b", "an id", re.sub(r"[0-9]{4}-[0-9-]+T[0-9:.]+", "a time", found))
+            return re.sub(r"\b[0-9a-z]{23}\b", "an id", re.sub(r"[0-9]{4}-[0-9-]+T[0-9:.]+", "a time", found))
 
         return work
 

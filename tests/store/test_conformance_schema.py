@@ -180,6 +180,7 @@ def test_the_database_accepts_the_kinds_and_states_that_the_code_has_and_no_othe
         ("activity_totals", "measure"): {"duration", "lateness"},
         ("activity_totals", "state"): set(ENDED),
         ("runs", "due"): {"queued"},  # the state in which it is required
+        ("runs", "parent"): set(),
     }
 
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from mainspring.model.runs import RunFilter
 from mainspring.store.open import open_store, sqlite_path
 from mainspring.store.postgres import claim_statements
 from mainspring.store.postgres.dialect import Dialect
-from mainspring.store.sql import queues, retention, run_filters, runs, schedules
+from mainspring.store.sql import newest, queues, retention, run_filters, runs, schedules
 from mainspring.store.sql.dialect import PerDatabase
 from mainspring.store.sqlite import claims
 from mainspring.store.sqlite.dialect import DIALECT
@@ -52,6 +53,12 @@ READ_BY: dict[str, Sql] = {
 """The name of each index, and a statement that is read by it."""
 CASES = [
     *READ_BY.items(),
+    ("pkey", page()),
+    ("pkey", newest.by_uids("id")),
+    ("uid", newest.by_uids("id")),
+    ("pkey", newest.oldest_of(before=True)),
+    ("uid", newest.oldest_of(before=True)),
+    ("parent", page(parent=("a",))),
     ("waiting", PerDatabase(claim_statements.FULL.take_shares, claims._GROUP.format(waits=claims._QUEUED))),
     ("waiting", PerDatabase(claim_statements.FULL.known, claims._NEXT_NAME.format(waits=claims._QUEUED))),
     ("failed", page(stranded=True)),
@@ -113,3 +120,28 @@ def test_an_index_serves_the_query_that_it_is_there_for(made: str, index: str, r
             statement = Dialect("mainspring").raw(read).query
             plan = "\n".join(row[0] for row in db.execute(b"EXPLAIN (GENERIC_PLAN) " + statement))
     assert re.search(rf"\b{name}\b", plan), plan
+
+
+_MANY = """
+  INSERT INTO mainspring.runs (id, uid, workflow, kind, state, input, due, created, completed)
+  SELECT CASE WHEN n % 10 = 0 THEN 'chosen-' || n ELSE uid END, uid, 'wf', 'workflow', 'succeeded', '{}', n, n, n
+  FROM (SELECT n, '1m0000000000000' || lpad(n::text, 8, '0') AS uid FROM generate_series(0, 60000) n) made ORDER BY md5(uid)
+"""
+
+
+@pytest.mark.parametrize("wanted", [{}, {"before": "1m00000000000000000590"}])
+def test_a_page_of_many_runs_is_read_in_the_order_of_two_indexes(postgres_url: str, wanted: dict[str, Any]) -> None:
+    store = open_store(postgres_url, StoreSettings())
+    store.open()
+    store.close()
+    statement, values = run_filters.runs_page(RunFilter(**wanted))
+    with psycopg.connect(postgres_url, autocommit=True) as db:
+        db.execute(_MANY)
+        db.execute("VACUUM ANALYZE mainspring.runs")
+        raw = Dialect("mainspring").raw(statement)
+        db.execute(b"PREPARE page AS " + raw.query)
+        given = sql.SQL(", ").join(values[name] for name in raw.order)
+        plan = "\n".join(row[0] for row in db.execute(sql.SQL("EXPLAIN EXECUTE page ({})").format(given)))
+    assert "Seq Scan" not in plan, plan
+    assert re.search(r"Index (Only )?Scan Backward using runs_pkey", plan), plan
+    assert re.search(r"Index (Only )?Scan Backward using runs_uid", plan), plan

@@ -109,7 +109,7 @@ def test_a_run_started_from_sql_is_stored_as_the_library_stores_it(
         b"SELECT uid, created, due - created FROM mainspring.runs WHERE id = %s", [run_id]
     ).fetchone() or ("", 0, 0)
     assert run_id == uid
-    assert len(uid) == 24
+    assert len(uid) == 23
     assert id_at(created) <= uid < id_at(created + 1_000)
     if "at" not in options:
         assert due == (then,)

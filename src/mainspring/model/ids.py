@@ -16,14 +16,17 @@ LONGEST_ID = 512
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _PAIRS = tuple(high + low for high in _ALPHABET for low in _ALPHABET)
 _FORTY_BITS = 2**40 - 1
+_RANDOM = 70
+"""Random bits of an id."""
 _HALF = re.compile("[\ud800-\udfff]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class IdMaker:
-    """Makes ids of 24 characters that sort by creation: nine characters of milliseconds, fifteen random ones.
+    """Makes ids of 23 characters that sort by creation: nine characters of milliseconds, fourteen random ones.
 
-    Each id is greater than the one before, also within a millisecond, so requests keep their order.
+    Each id is greater than the one before, also within a millisecond, so requests keep their order. With one character more, an entry of an
+    index on PostgreSQL would be longer by eight bytes.
     """
 
     def __init__(self, clock: Clock, seed: int | None = None) -> None:
@@ -45,20 +48,18 @@ class IdMaker:
         """Return `count` ids, each greater than the one before, with one read of the clock."""
         if os.getpid() != self._pid:
             self._reseed()
-        now, bits, last = (self._clock.now() // 1000) << 75, self._bits, self._last
+        now, bits, last = (self._clock.now() // 1000) << _RANDOM, self._bits, self._last
         time, begins = self._begins  # consecutive ids mostly share the leading time bits
         made: list[str] = []
         for _ in range(count):
-            number = now | bits(75)
+            number = now | bits(_RANDOM)
             if number <= last:
                 number = last + 1 + bits(48)
             last = number
-            if time != number >> 80:
-                time = number >> 80
+            if time != number >> 75:
+                time = number >> 75
                 begins = _encode_40_bits(time)
-            made.append(
-                f"{begins}{_encode_40_bits((number >> 40) & _FORTY_BITS)}{_encode_40_bits(number & _FORTY_BITS)}"
-            )
+            made.append(f"{begins}{_encode_40_bits((number >> 35) & _FORTY_BITS)}{_encode_35_bits(number)}")
         self._last, self._begins = last, (time, begins)
         return made
 
@@ -70,10 +71,17 @@ def _encode_40_bits(bits: int) -> str:
     )
 
 
+def _encode_35_bits(bits: int) -> str:
+    """Encode the last 35 bits as seven characters."""
+    return (
+        f"{_PAIRS[(bits >> 25) & 1023]}{_PAIRS[(bits >> 15) & 1023]}{_PAIRS[(bits >> 5) & 1023]}{_ALPHABET[bits & 31]}"
+    )
+
+
 def id_at(micros: int) -> str:
     """Return the smallest id that can be made at a time."""
-    number = max(0, micros // 1000) << 75
-    return f"{_encode_40_bits(number >> 80)}{_encode_40_bits((number >> 40) & _FORTY_BITS)}{_encode_40_bits(number & _FORTY_BITS)}"
+    number = max(0, micros // 1000) << _RANDOM
+    return f"{_encode_40_bits(number >> 75)}{_encode_40_bits((number >> 35) & _FORTY_BITS)}{_encode_35_bits(number)}"
 
 
 def is_storable(text: str) -> bool:

@@ -19,7 +19,7 @@ from mainspring.model.runs import USER, RunFilter
 from mainspring.model.states import State
 from mainspring.store.schedules import ScheduleFilter
 
-_CURSOR = re.compile(r"[0-9a-z]{24}")
+_CURSOR = re.compile(r"[0-9a-z]{23}")
 _TIME_CURSOR = re.compile(r"(-?[0-9]{1,18}):(.*)", re.DOTALL)
 MOST_VALUES = 10_000
 """The maximum number of values of a filter. Databases limit the values of one statement."""

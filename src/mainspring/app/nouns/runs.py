@@ -15,8 +15,9 @@ from mainspring.errors import InvalidInput, NotSerializable
 from mainspring.model.given import check_flag, check_mapping, check_name, check_several, check_text
 from mainspring.operations.figures import LATEST, StepFigures
 from mainspring.operations.queues import check_queue_name
-from mainspring.operations.runs.actions import RUN_ACTIONS, Changed, Figures, Loaded, RunActions, check_reason
+from mainspring.operations.runs.actions import RUN_ACTIONS, Changed, Loaded, RunActions, check_reason
 from mainspring.operations.runs.bulk import find
+from mainspring.operations.runs.figures import Figures
 from mainspring.operations.runs.info import Lines, RunInfo, RunPage, Runs, StepInfo, with_handle
 from mainspring.operations.versions import PatchInfo, VersionInfo, Versions
 from mainspring.operations.workers import WorkerInfo, Workers
@@ -315,6 +316,8 @@ class RunVerbs(_Noun, Generic[R]):
     ) -> Coroutine[Any, Any, _Figures]:
         """Aggregate runs (number, waiting time, duration) by state, workflow, queue, version, schedule, kind or reason, and by
         spans of their time of creation.
+
+        Without `created_after`, and where many runs match, the figures are those of the newest runs: `Figures.newest` says of how many.
         """
         span = None if bucket is None else timedelta(microseconds=micros(bucket))
         return self._read("runs.aggregate", _Figures, lambda runs: runs.aggregate(by, span, filters))

@@ -20,7 +20,7 @@ from mainspring.model.states import State
 from mainspring.operations.connect import connect
 from mainspring.operations.figures import LATEST, MOST_RUNS
 from mainspring.operations.filters import TRAITS
-from mainspring.operations.runs.actions import GROUPS
+from mainspring.operations.runs.figures import GROUPS
 from mainspring.operations.runs.info import RunPage
 from mainspring.recurrence.durations import parse_duration
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mainspring.operations.connect import Operations
     from mainspring.operations.figures import StepFigures
     from mainspring.operations.filters import RunFilters
-    from mainspring.operations.runs.actions import Figures
+    from mainspring.operations.runs.figures import Figures
     from mainspring.operations.runs.info import RunInfo
     from mainspring.operations.runs.lists import RunSummary
 
@@ -206,6 +206,8 @@ def count(url: str, by: tuple[str, ...], bucket: str | None, output: str, **filt
     since = ["SINCE"] if span else []
     head = [*since, *(key.upper() for key in keys), "RUNS", "LONGEST WAIT", "AVERAGE", "LONGEST"]
     display.listing(output, figures, head=head, row=lambda each: _figures_row(each, keys), none="no runs")
+    if output != "json" and figures and figures[0].newest is not None:
+        note(f"of the newest {figures[0].newest:,} runs; give --created-after for all since a time")
 
 
 @runs.command("step-figures")

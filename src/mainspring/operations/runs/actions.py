@@ -8,36 +8,31 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime  # noqa: TC003  (a run that asks for figures records them, and reads them back by their annotations)
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from mainspring.errors import InvalidInput
-from mainspring.model.clock import SECOND, to_datetime
+from mainspring.model.clock import SECOND
 from mainspring.model.given import check_name, check_several
 from mainspring.model.ids import IdMaker, check_run_id
 from mainspring.model.states import LIVE, State
 from mainspring.operations.actions import Action, Answer, Role, summary_of
 from mainspring.operations.figures import LATEST, MOST_RUNS, StepFigures, step_figures_of
-from mainspring.operations.filters import attributes_text, run_filter, text, texts
+from mainspring.operations.filters import attributes_text, text
 from mainspring.operations.queues import check_queue_name
 from mainspring.operations.runs.bulk import act_on
-from mainspring.operations.runs.lists import within_times
 from mainspring.store.verbs.export import FORMAT
 from mainspring.store.verbs.fork import Fork
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from datetime import timedelta
 
     from mainspring.model.clock import Clock
-    from mainspring.operations.filters import RunFilters, RunTraits
+    from mainspring.operations.filters import RunTraits
     from mainspring.operations.runs.bulk import Act, Progress
     from mainspring.store.protocol import Store
     from mainspring.store.verbs.manage import Management, Move
 
 F = TypeVar("F", bound=Callable[..., Any])
-GROUPS = ("state", "workflow", "kind", "queue", "version", "schedule", "reason")
-"""The fields that figures can be grouped by."""
 NOT_BEGUN = (State.SCHEDULED, State.QUEUED)
 UNOWNED = (*NOT_BEGUN, State.WAITING)
 """The states of runs that no worker may own."""
@@ -119,22 +114,6 @@ def no_result(workflow: str) -> str:
     """Return the stored result of runs that are completed without one."""
     del workflow
     return "null"
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """Statistics of a group of runs. Times are seconds. None: no run of the group has got that far."""
-
-    group: dict[str, str | None]
-    """The common values of the group."""
-    since: datetime | None
-    """The start of the interval in which the runs were created, if intervals were requested."""
-    count: int
-    longest_wait: float | None
-    """The longest time between ready and started."""
-    average_time: float | None
-    """From start to end."""
-    longest_time: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,23 +345,6 @@ class RunActions:
         return None if since is None else max(0, self._clock.now() - since) / SECOND
 
     # -- figures -------------------------------------------------------------------------------------------------------
-    def aggregate(
-        self, by: str | Sequence[str] = ("state",), bucket: timedelta | None = None, filters: RunFilters | None = None
-    ) -> list[Figures]:
-        """Return statistics of runs by state, workflow, queue … and by intervals of their creation.
-
-        Raises `InvalidInput` for an unknown field, or an interval below a second.
-        """
-        by = texts("by", by)
-        unknown = [name for name in by if name not in GROUPS]
-        if unknown:
-            raise InvalidInput(f"there are no figures by {', '.join(unknown)}; there are by {', '.join(GROUPS)}")
-        span = None if bucket is None else int(bucket.total_seconds() * SECOND)
-        if span is not None and span < SECOND:
-            raise InvalidInput(f"a span of time is at least a second, not {bucket}")
-        found = self._management.aggregate(within_times(run_filter(filters or {})), by, span)
-        return [_figures(row, by, spans=span is not None) for row in found]
-
     def step_figures(self, workflow: str, last: int = LATEST) -> list[StepFigures]:
         """How the steps of a function have gone in its runs that ended last, those that take longest first."""
         if isinstance(last, bool) or not isinstance(last, int) or not 1 <= last <= MOST_RUNS:  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -420,18 +382,6 @@ def records_of(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
                 )
             continue
         yield record
-
-
-def _figures(row: Sequence[Any], by: Sequence[str], *, spans: bool) -> Figures:
-    *keys, count, wait, average, longest = row
-    group = dict(zip(by, keys, strict=False))
-    since = to_datetime(keys[-1]) if spans else None
-    return Figures(group, since, count, _seconds(wait), _seconds(average), _seconds(longest))
-
-
-def _seconds(micros: float | None) -> float | None:
-    """Convert to seconds, at least 0: a run may begin before the transaction that creates it has read the clock."""
-    return None if micros is None else max(0, micros) / SECOND
 
 
 def _unique(ids: Sequence[str]) -> list[str]:

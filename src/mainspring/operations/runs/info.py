@@ -15,6 +15,7 @@ from mainspring.operations.filters import RunFilters, page_size, run_filter
 from mainspring.operations.records import Page, appearance, moment, shown
 from mainspring.operations.runs.actions import RUN_ACTIONS, Changed, RunActions, RunAnswer, not_found
 from mainspring.operations.runs.bulk import meant
+from mainspring.operations.runs.figures import Figures, figures_of
 from mainspring.operations.runs.lists import SummaryPage, search, summaries
 from mainspring.operations.scheduled_functions import ScheduledFunctions
 from mainspring.store.bad_rows import read, readable
@@ -23,6 +24,8 @@ from mainspring.store.sealing.payloads import HIDDEN, is_sealed
 
 if TYPE_CHECKING:
     import builtins
+    from collections.abc import Sequence
+    from datetime import timedelta
 
     from mainspring.model.clock import Clock
     from mainspring.model.runs import Run, Step
@@ -237,6 +240,16 @@ class Runs(RunActions):
     def summaries(self, *, after: str | None = None, limit: int = 50, **filters: Unpack[RunFilters]) -> SummaryPage:
         """Return a page of runs without their values, newest first. It takes the same short time however long the history is."""
         return summaries(self._store.dashboard, run_filter(filters, before=after, limit=page_size(limit) + 1))
+
+    def aggregate(
+        self, by: str | Sequence[str] = ("state",), bucket: timedelta | None = None, filters: RunFilters | None = None
+    ) -> builtins.list[Figures]:
+        """Return statistics of runs by state, workflow, queue … and by intervals of their creation.
+
+        Without `created_after` they are those of the newest runs: see `Figures.newest`. Raises `InvalidInput` for an unknown field, or an
+        interval below a second.
+        """
+        return figures_of(self._store, run_filter(filters or {}), by, bucket)
 
     def logs(self, run_id: str, limit: int = 1_000) -> Lines:
         """Return the last lines that were logged inside a run, if they are kept (setting `keep_logs`)."""

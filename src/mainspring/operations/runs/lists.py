@@ -98,6 +98,20 @@ def search(
     return found, floor if further else None, further
 
 
+def recent(dashboard: Dashboard, wanted: RunFilter) -> tuple[RunFilter, int | None, int | None]:
+    """Return the filter for figures of runs; among how many of the newest runs it searches, None: all; and how many it may find.
+
+    Figures of runs since a time are those of all of them: it is up to the caller how long ago that is.
+    """
+    wanted = quickly(dashboard, within_times(wanted))
+    if wanted.since is not None or wanted.few_by:
+        return wanted, None, None
+    if not _is_search(wanted) and wanted != RunFilter(before=wanted.before, limit=wanted.limit):
+        return wanted, None, WITHIN
+    floor = dashboard.glances.floor(wanted.before, WITHIN - 1)
+    return replace(wanted, since=floor), None if floor is None else WITHIN, None
+
+
 def quickly(dashboard: Dashboard, wanted: RunFilter) -> RunFilter:
     """Return the same filter with the fastest index."""
     if wanted.states and set(wanted.states) <= LIVE:

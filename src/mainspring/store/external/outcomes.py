@@ -109,7 +109,7 @@ def no_longer_needed(tx: Transaction, keys: Sequence[Place]) -> Script[list[Plac
 
     Their outcome is recorded here, or their run has started over, or was deleted.
     """
-    rows = yield from tx.execute(GENERATIONS, ids=sorted({uid for uid, _, _ in keys}))
+    rows = yield from tx.execute(GENERATIONS, uids=sorted({uid for uid, _, _ in keys}))
     runs = {uid: (run, generation) for uid, run, generation in rows}
     rows = yield from tx.execute(RECORDED_TRANSACTIONS, ids=sorted(run for run, _ in runs.values()))
     recorded = {(run, position): output for run, position, output in rows}

@@ -5,8 +5,11 @@ from __future__ import annotations
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from mainspring.model.states import State
 from mainspring.store.sql.dialect import PerDatabase, per_database
+from mainspring.store.sql.newest import OF_OTHER_UID, OF_OWN_UID, newest
 from mainspring.store.sql.queues import READY, RESUMES
 from mainspring.store.sql.records import RUN_COLUMNS
 from mainspring.store.sql.retention import ENDED_NAMES, ended_runs
@@ -72,41 +75,72 @@ with a zero byte.
 _AGGREGATES = """
   SELECT {keys}, count(*), CAST(max(started - coalesce(scheduled_time, created)) AS bigint),
     CAST(avg(completed - started) AS double precision), CAST(max(completed - started) AS bigint)
-  FROM runs {where} GROUP BY {numbers} ORDER BY {numbers}
+  FROM {runs} GROUP BY {numbers} ORDER BY {numbers}
 """
 
 
 def runs_page(wanted: RunFilter, columns: Sequence[str] = RUN_COLUMNS) -> tuple[Sql, dict[str, Any]]:
     """The statement and its parameters for a page of runs. `message` is the beginning of a run's error message."""
+    listed = ", ".join("{message}" if column == "message" else column for column in columns)
+    page, values = _page(wanted, listed)
+    return per_database(page, **_PARTS), values
+
+
+def aggregate(
+    wanted: RunFilter, by: Sequence[str], bucket: int | None, most: int | None = None
+) -> tuple[Sql, dict[str, Any]]:
+    """The statement and its parameters for figures by columns and by spans of `bucket` microseconds, of the newest `most` runs."""
+    if most is not None:
+        page, values = _page(replace(wanted, limit=most), "*")
+        runs = f"({page}) AS found"
+    else:
+        where, own = _where(wanted), _where(wanted, own=True)
+        values = where.values
+        runs = f"runs {where}"
+        if (wanted.since or wanted.before) and not _has_index(wanted):
+            runs = (
+                f"(SELECT * FROM runs {where & OF_OTHER_UID} UNION ALL SELECT * FROM runs {own & OF_OWN_UID}) AS found"
+            )
+    keys = [*by, *(["created / :bucket * :bucket"] if bucket is not None else [])] or ["1"]
+    numbers = ", ".join(str(number) for number in range(1, len(keys) + 1))
+    statement = _AGGREGATES.format(keys=", ".join(keys), runs=runs, numbers=numbers)
+    return per_database(statement, **_PARTS), values | {"bucket": bucket}
+
+
+def _page(wanted: RunFilter, listed: str) -> tuple[str, dict[str, Any]]:
+    """The statement and its parameters for the newest runs, up to the limit."""
     where = _where(wanted, "(id || '')")  # in the order of uids, an index of ids would be slower
-    if wanted.few_by:
-        found = " UNION ALL ".join(
-            f"SELECT uid FROM (SELECT uid FROM runs WHERE {place}) x" for place in _places(wanted)
-        )
-        where.add(f"uid IN ({found})")
     condition = str(where)
-    if wanted.schedule:
+    if wanted.few_by:
+        found = " UNION ALL ".join(f"SELECT id FROM (SELECT id FROM runs WHERE {place}) x" for place in _places(wanted))
+        condition = where & f"id IN ({found})"
+    elif wanted.schedule:
         parts = product(range(len(wanted.schedule)), ("true", "false"))
         condition = _first(
             where, (f"schedule = :schedule{number} AND end_unprocessed = {each}" for number, each in parts)
         )
     elif set(wanted.states) == {"failed", "cancelled"}:
         condition = _first(where, ("state = 'failed'", "state = 'cancelled'"))
-    listed = ", ".join("{message}" if column == "message" else column for column in columns)
+    elif wanted.parent:
+        condition = (
+            where & OF_OTHER_UID
+        )  # there may be so many children that it is quicker to go through the index of uids
+    elif not _has_index(wanted):
+        condition = f"WHERE id IN ({newest(where, _where(wanted, own=True))})"
     statement = f"SELECT {listed} FROM runs {condition} ORDER BY uid DESC LIMIT :limit"
-    return per_database(statement, **_PARTS), where.values | {"limit": wanted.limit}
+    return statement, where.values | {"limit": wanted.limit}
 
 
-def aggregate(wanted: RunFilter, by: Sequence[str], bucket: int | None) -> tuple[Sql, dict[str, Any]]:
-    """The statement and its parameters for figures by columns and by spans of `bucket` microseconds."""
-    where = _where(wanted)
-    keys = [*by, *(["created / :bucket * :bucket"] if bucket is not None else [])] or ["1"]
-    numbers = ", ".join(str(number) for number in range(1, len(keys) + 1))
-    statement = _AGGREGATES.format(keys=", ".join(keys), where=where, numbers=numbers)
-    return per_database(statement, **_PARTS), where.values | {"bucket": bucket}
+def _has_index(wanted: RunFilter) -> bool:
+    """Whether another index than that of uids finds the runs."""
+    if wanted.few_by or wanted.ids or wanted.parent or wanted.forked_from or wanted.schedule or wanted.stranded:
+        return True
+    return bool(wanted.states) and set(wanted.states) <= {"failed", "cancelled"}
 
 
-def _where(wanted: RunFilter, id_: str = "id") -> Where:
+def _where(wanted: RunFilter, id_: str = "id", *, own: bool = False) -> Where:
+    """The conditions. With `own` they are those of runs whose id is their uid, for the index of ids."""
+    uid = "id" if own else "uid"
     where = Where(*_in_states(wanted.states))
     where.one_of("id", wanted.ids)
     for column in _TEXTS:
@@ -116,8 +150,8 @@ def _where(wanted: RunFilter, id_: str = "id") -> Where:
     where.begins(id_, wanted.id_prefix)
     where.add("{has_attributes}", attributes=wanted.attributes)
     where.holds(_STRANDED, wanted.stranded)
-    where.add("uid < :before", before=wanted.before)
-    where.add("uid >= :since", since=wanted.since)
+    where.add(f"{uid} < :before", before=wanted.before)
+    where.add(f"{uid} >= :since", since=wanted.since)
     return where
 
 
@@ -136,9 +170,9 @@ def _places(wanted: RunFilter) -> list[str]:
 def _first(where: Where, parts: Iterable[str]) -> str:
     """The condition for a page of runs whose index is not in the order of pages as a whole, but in each of these parts."""
     found = " UNION ALL ".join(
-        f"SELECT uid FROM (SELECT uid FROM runs {where} AND {part} ORDER BY uid DESC LIMIT :limit) x" for part in parts
+        f"SELECT id FROM (SELECT id FROM runs {where} AND {part} ORDER BY uid DESC LIMIT :limit) x" for part in parts
     )
-    return f"WHERE uid IN ({found})"
+    return f"WHERE id IN ({found})"
 
 
 def completed_in(span: tuple[int | None, int | None]) -> tuple[str, dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mainspring.store.sql.bulk import insert
 from mainspring.store.sql.dialect import PerDatabase, column_type, distinct, earliest, per_database, typed
 from mainspring.store.sql.messages import arrived
+from mainspring.store.sql.newest import by_uids
 from mainspring.store.sql.records import NEW_RUN_COLUMNS, RUN_COLUMNS, SCHEDULED_RUN_COLUMNS
 
 IN_FAILED = "state IN ('queued', 'failed', 'cancelled')"
@@ -78,7 +79,7 @@ COUNT_BY_STATE = """
 """
 """Unfinished runs, each part by its own index, so that ended runs are not read."""
 
-GENERATIONS = "SELECT uid, id, generation FROM runs WHERE uid = ANY(:ids)"
+GENERATIONS = by_uids("uid, id, generation")
 PARENTS = "SELECT parent FROM runs WHERE parent IS NOT NULL AND id = ANY(:ids)"
 
 # -- locking -------------------------------------------------------------------------------------------------------------
@@ -117,7 +118,7 @@ TREE_WITH_DEADLINE = _trees("r.deadline IS NOT NULL")
 # -- starting ------------------------------------------------------------------------------------------------------------
 INSERT_RUNS = insert("runs", NEW_RUN_COLUMNS, column_type, "ON CONFLICT DO NOTHING RETURNING uid")
 INSERT_SCHEDULED_RUNS = insert("runs", SCHEDULED_RUN_COLUMNS, column_type, "ON CONFLICT DO NOTHING RETURNING uid")
-DISCARD_STARTED = "DELETE FROM runs WHERE uid = ANY(:uids)"
+DISCARD_STARTED = "DELETE FROM runs WHERE id = ANY(:ids) AND uid = ANY(:uids)"
 """For runs that this transaction has inserted and does not start after all."""
 STARTED_RUNS = "SELECT id, uid, workflow, state FROM runs WHERE id = ANY(:ids)"
 CANCEL_STARTED = """

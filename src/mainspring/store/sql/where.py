@@ -18,6 +18,10 @@ class Where:
     def __str__(self) -> str:
         return f"WHERE {' AND '.join(self.conditions)}" if self.conditions else ""
 
+    def __and__(self, condition: str) -> str:
+        """The clause with one more condition."""
+        return f"WHERE {' AND '.join([condition, *self.conditions])}"
+
     def add(self, condition: str, **values: Any) -> None:
         """A condition with its values."""
         if None not in values.values():

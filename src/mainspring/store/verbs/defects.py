@@ -14,7 +14,9 @@ from msgspec import Struct
 from mainspring.model.queues import Limits
 from mainspring.model.states import ENDED, LIVE
 from mainspring.store.bad_rows import FAULTS, describe
+from mainspring.store.sql.newest import newest
 from mainspring.store.sql.runs import has_wait, next_wake
+from mainspring.store.sql.where import Where
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -50,7 +52,9 @@ _ended = ", ".join(f"'{state}'" for state in sorted(ENDED))
 _live = ", ".join(f"'{state}'" for state in sorted(LIVE))
 _UNOWNED = "r.owner IS NULL AND r.state IN ('scheduled', 'waiting') AND r.state = 'waiting'"
 _WAKE = "wake it, so that it looks for itself: UPDATE runs SET due = 0 WHERE id = '{0}'; or: mainspring runs cancel {0}"
-_LATEST = f"SELECT id, workflow, kind, state FROM runs ORDER BY uid DESC LIMIT {RECENT}"
+_LATEST = f"""
+    SELECT id, workflow, kind, state FROM runs WHERE id IN ({newest(Where(), Where(), str(RECENT))})
+    ORDER BY uid DESC LIMIT {RECENT}"""
 
 CHEAP = [
     Question(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mainspring.errors import Conflict, InvalidInput, NotFound
 from mainspring.model.states import State
 from mainspring.store.sql.messages import MESSAGE_COLUMNS, SPOKEN_COLUMNS, arrived
+from mainspring.store.sql.newest import by_uids
 from mainspring.store.sql.records import RUN_COLUMNS, STEP_COLUMNS, to_run, to_step
 from mainspring.store.sql.runs import awaited_end, has_wait, undoable
 from mainspring.store.verbs.revive import require_key
@@ -51,7 +52,7 @@ _INSERT = {
 _CHILDREN = "SELECT id FROM runs WHERE parent = :run ORDER BY uid"
 _THERE = "SELECT uid FROM runs WHERE id = :run"
 _ENDED = "SELECT 1 FROM runs WHERE id = :run AND completed IS NOT NULL"
-_UID = "SELECT id FROM runs WHERE uid = :uid"
+_UID = by_uids("id")
 _WAKE = f"""
   UPDATE runs SET state = 'queued', due = :now
   WHERE id = :run AND state = 'waiting' AND ({awaited_end("runs")} OR {arrived("runs")} OR NOT {has_wait("runs")})
@@ -159,7 +160,7 @@ def _is_new(tx: Transaction, values: dict[str, Any]) -> Script[bool]:
     found = yield from tx.execute(_THERE, run=values["id"])
     if found and found[0][0] != values["uid"]:
         raise Conflict(f"there is another run {values['id']!r} already; delete it first. Nothing was loaded")
-    if not found and (yield from tx.execute(_UID, uid=values["uid"])):
+    if not found and (yield from tx.execute(_UID, uids=[values["uid"]])):
         raise Conflict(f"run {values['id']!r} is there already, under another id. Nothing was loaded")
     return not found
 

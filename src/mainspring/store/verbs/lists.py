@@ -12,6 +12,7 @@ from mainspring.model.states import State
 from mainspring.store.bad_rows import readable_page
 from mainspring.store.sql import run_filters
 from mainspring.store.sql.dialect import PerDatabase, for_sqlite, per_database
+from mainspring.store.sql.newest import oldest_of
 from mainspring.store.sql.records import RUN_COLUMNS, to_run
 from mainspring.store.sql.schedules import TICK_COLUMNS, to_tick
 
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from mainspring.store.transaction import Read, Rows
 
 # -- runs ----------------------------------------------------------------------------------------------------------------
-_FLOOR = "SELECT uid FROM runs {where} ORDER BY uid DESC LIMIT 1 OFFSET :within"
+_FLOOR = oldest_of(before=False)
+_FLOOR_BEFORE = oldest_of(before=True)
 _ENDED = """
   SELECT count(*) FROM (
     SELECT 1 FROM runs WHERE workflow = :workflow AND completed IS NOT NULL LIMIT :most) x
@@ -71,10 +73,10 @@ class RunLists:
         return readable_page("runs", fetch, _listed_run, wanted.limit, key=1, uid=0)
 
     def floor(self, before: str | None, within: int) -> str | None:
-        """The uid of the run that is so many runs older than `before`, or than the newest; None: there are fewer runs."""
-        where, values = ("WHERE uid < :before", {"before": before}) if before is not None else ("", {})
-        found = self._read(_FLOOR.format(where=where), within=within, **values)
-        return found[0][0] if found else None
+        """A uid such that about so many runs are between it and `before`, or the newest; None: there are fewer runs."""
+        statement, values = (_FLOOR, {}) if before is None else (_FLOOR_BEFORE, {"before": before})
+        found: str | None = self._read(statement, within=within, **values)[0][0]
+        return found
 
     def ended(self, workflow: str, most: int) -> int:
         """The number of ended runs of a workflow, counted up to a limit."""

@@ -131,13 +131,15 @@ class Management:
         """The functions with ended runs, by name."""
         return sorted(name for (name,) in self._read(ENDED_NAMES) if name is not None)
 
-    def aggregate(self, wanted: RunFilter, by: Sequence[str], bucket: int | None) -> list[tuple[Any, ...]]:
-        """Figures of runs by columns, and by spans of `bucket` microseconds of their creation time.
+    def aggregate(
+        self, wanted: RunFilter, by: Sequence[str], bucket: int | None, most: int | None = None
+    ) -> list[tuple[Any, ...]]:
+        """Figures of runs by columns, and by spans of `bucket` microseconds of their creation time. Of the newest ones, up to `most`.
 
         Each row: the keys, the number of runs, the longest wait before the first claim, the average and the longest time from there to the
         end. Times are in microseconds.
         """
-        statement, values = aggregate(wanted, by, bucket)
+        statement, values = aggregate(wanted, by, bucket, most)
         return self._read(statement, **values)
 
     def oldest_ready(self) -> int | None:

@@ -91,7 +91,7 @@ def decide_all(tx: Transaction, situations: Sequence[Situation], decide: Decide)
             return plans
         fresh = [number for number, plan in enumerate(plans) if any(start.run.uid in refused for start in plan.starts)]
         discarded = [start.run for number in fresh for start in plans[number].starts]
-        yield from tx.execute(DISCARD_STARTED, uids=[run.uid for run in discarded])
+        yield from tx.execute(DISCARD_STARTED, ids=[run.id for run in discarded], uids=[run.uid for run in discarded])
         for number in fresh:
             runs = (start.run for start in plans[number].starts)
             situations[number].refused |= {run.id: refused[run.uid] for run in runs if run.uid in refused}

@@ -61,10 +61,11 @@ CREATE TABLE runs (
   CONSTRAINT runs_kind_check CHECK (kind IN ('workflow', 'step', 'transaction')),
   CONSTRAINT runs_state_check CHECK (state IN ('scheduled', 'queued', 'running', 'waiting', 'cancelling', 'succeeded',
     'failed', 'cancelled')),
-  CONSTRAINT runs_due_check CHECK (due IS NOT NULL OR state <> 'queued')
+  CONSTRAINT runs_due_check CHECK (due IS NOT NULL OR state <> 'queued'),
+  CONSTRAINT runs_parent_check CHECK (parent IS NULL OR id <> uid) -- children are listed by the index of uids
 );
--- pages of runs, latest first; two runs never share a uid
-CREATE UNIQUE INDEX runs_uid ON runs (uid);
+-- pages of runs, latest first, with the primary key, which has the uids of the other runs; two runs never share a uid
+CREATE UNIQUE INDEX runs_uid ON runs (uid) WHERE (id <> uid OR id < '1k' OR id >= '2');
 -- claim: waiting runs of each queue, and of none, that a worker knows the functions of, partition by partition
 CREATE INDEX runs_waiting ON runs (queue, workflow, partition, priority, due, uid)
   WHERE state = 'queued' AND (queue IS NULL OR attempt_started IS NULL);
@@ -666,9 +667,9 @@ CREATE FUNCTION _new_uid(moment timestamptz) RETURNS text LANGUAGE sql VOLATILE 
   SELECT string_agg(substr('0123456789abcdefghjkmnpqrstvwxyz', substring(bits FROM digit * 5 + 1 FOR 5)::integer + 1, 1), '' ORDER BY digit)
   FROM (
     SELECT (micros / 1000)::bit(45) || (micros % 1000)::integer::bit(10)
-      || substring(('x' || left(random, 12) || right(random, 12))::bit(96) FROM 1 FOR 65) AS bits
+      || substring(('x' || left(random, 12) || right(random, 12))::bit(96) FROM 1 FOR 60) AS bits
     FROM (SELECT floor(extract(epoch FROM moment) * 1000000)::bigint AS micros, replace(gen_random_uuid()::text, '-', '') AS random) AS parts
-  ) AS number, generate_series(0, 23) AS digit
+  ) AS number, generate_series(0, 22) AS digit
 $$;
 
 CREATE FUNCTION _refuse(code text, message text) RETURNS void LANGUAGE plpgsql AS $$

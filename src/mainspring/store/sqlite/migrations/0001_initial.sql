@@ -58,10 +58,11 @@ CREATE TABLE mainspring_runs (
   CONSTRAINT runs_kind_check CHECK (kind = 'workflow' OR kind = 'step' OR kind = 'transaction'),
   CONSTRAINT runs_state_check CHECK (state = 'running' OR state = 'queued' OR state = 'waiting' OR
     state = 'succeeded' OR state = 'scheduled' OR state = 'failed' OR state = 'cancelled' OR state = 'cancelling'),
-  CONSTRAINT runs_due_check CHECK (due IS NOT NULL OR state <> 'queued')
+  CONSTRAINT runs_due_check CHECK (due IS NOT NULL OR state <> 'queued'),
+  CONSTRAINT runs_parent_check CHECK (parent IS NULL OR id <> uid) -- children are listed by the index of uids
 );
--- pages of runs, latest first; two runs never share a uid
-CREATE UNIQUE INDEX mainspring_runs_uid ON mainspring_runs (uid);
+-- pages of runs, latest first, with the primary key, which has the uids of the other runs; two runs never share a uid
+CREATE UNIQUE INDEX mainspring_runs_uid ON mainspring_runs (uid) WHERE (id <> uid OR id < '1k' OR id >= '2');
 -- claim: waiting runs of each queue, and of none, that a worker knows the functions of, partition by partition
 CREATE INDEX mainspring_runs_waiting ON mainspring_runs (queue, workflow, partition, priority, due, uid)
   WHERE state = 'queued' AND (queue IS NULL OR attempt_started IS NULL);
