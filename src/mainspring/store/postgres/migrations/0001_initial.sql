@@ -8,24 +8,25 @@
 -- another table. `mainspring db check` finds rows that belong to nothing.
 
 -- Everything that executes is a run: one row, from the moment it is requested. What a claim and an end change comes last: of an update
--- within a page PostgreSQL logs what lies between the first and the last byte that differ. The fillfactor leaves room for that.
+-- within a page PostgreSQL logs what lies between the first and the last byte that differ. The fillfactor leaves room for that. Numbers that
+-- seldom change come first, without gaps between them.
 CREATE TABLE runs (
   -- how it was requested: seldom changed
   id              text COLLATE "C" NOT NULL PRIMARY KEY, -- given by the caller, or equal to uid
   uid             text COLLATE "C" NOT NULL,             -- sorts by creation; never used twice, even when an id is
-  workflow        text COLLATE "C" NOT NULL,             -- name of the function
-  kind            text NOT NULL,                         -- what the function is
   created         bigint NOT NULL,                       -- when it was requested
   timeout         bigint,                                -- microseconds that it may take from the first claim
+  scheduled_time  bigint,                                -- when it was to run, by run_after or run_at; NULL for other runs
+  priority        bigint NOT NULL DEFAULT 0,             -- smaller first
+  debounce_until  bigint,                                -- debounced: further calls delay it until then at most
+  workflow        text COLLATE "C" NOT NULL,             -- name of the function
+  kind            text NOT NULL,                         -- what the function is
   parent          text COLLATE "C",                      -- the run it is a child of: cancelled and timed out with it
   scheduled_by    text COLLATE "C",                      -- the run that requested it without being its parent
-  scheduled_time  bigint,                                -- when it was to run, by run_after or run_at; NULL for other runs
   schedule        text COLLATE "C",                      -- the schedule that started it
   queue           text COLLATE "C",                      -- NULL: in no queue, any worker with room claims it
   partition       text COLLATE "C" NOT NULL DEFAULT '',  -- share of a queue with limits and turns of its own; empty: none
-  priority        bigint NOT NULL DEFAULT 0,             -- smaller first
   key             text COLLATE "C",                      -- at most one unfinished run has it
-  debounce_until  bigint,                                -- debounced: further calls delay it until then at most
   last_request    text COLLATE "C",                      -- uid of the request that last changed it, if that was not its own
   forked_from     text COLLATE "C",                      -- the run it was forked from
   forked_at       text COLLATE "C",                      -- position of the first operation that was not copied; end: all were copied; NULL: none
@@ -34,8 +35,8 @@ CREATE TABLE runs (
   tick            json,                                  -- JSON object: the tick that started it, and what the schedule knew then [as written]
   input           json NOT NULL,                         -- JSON object of the arguments by name [as written]
   -- how it stands: changed when it waits, is retried or is woken
-  recoveries      bigint NOT NULL DEFAULT 0,             -- how often its worker was lost
-  generation      bigint NOT NULL DEFAULT 0,             -- how often it began again with continue_as
+  recoveries      integer NOT NULL DEFAULT 0,            -- how often its worker was lost
+  generation      integer NOT NULL DEFAULT 0,            -- how often it began again with continue_as
   end_unprocessed boolean NOT NULL DEFAULT false,        -- its schedule has not processed its end yet
   end_unreported  boolean NOT NULL DEFAULT false,        -- it ended without an owner, and its end is yet to be reported to app.on
   needs_attention boolean NOT NULL DEFAULT false,        -- something happened to it that its owner has not read yet
@@ -44,9 +45,9 @@ CREATE TABLE runs (
   undo_reason     text,                                  -- why it was stopped, while it has undo functions yet to run
   blocked         json,                                  -- JSON object: reason, why it cannot continue, and versions, those that tried [as written]
   -- its present claim
-  attempts        bigint NOT NULL DEFAULT 0,             -- attempts that were made, with the one under way
-  began_epoch     bigint NOT NULL DEFAULT 1,             -- the epoch in which its present attempt began; in later ones the attempt goes on
-  epoch           bigint NOT NULL DEFAULT 0,             -- number of claims: the fencing token
+  began_epoch     integer NOT NULL DEFAULT 1,            -- the epoch in which its present attempt began; in later ones the attempt goes on
+  attempts        integer NOT NULL DEFAULT 0,            -- attempts that were made, with the one under way
+  epoch           integer NOT NULL DEFAULT 0,            -- number of claims: the fencing token
   started         bigint,                                -- first claim
   attempt_started bigint,                                -- first claim of this attempt: from then on it counts in its queue's concurrency
   version         text,                                  -- version of the app that began it
@@ -122,11 +123,11 @@ CREATE TABLE steps (
   position  text COLLATE "C" NOT NULL, -- 0, 1, 2 …; t0.0 in the first task that the run created; c:0 beside operation 0
   kind      text NOT NULL,             -- which operation; see docs/reference/tables.md
   name      text NOT NULL,             -- of the step, workflow, topic, event …; of a result: the id of the run
-  seq       bigint,                    -- the order in which outcomes were recorded, from 0
+  seq       integer,                   -- the order in which outcomes were recorded, from 0
   started   bigint,                    -- when it began for the first time
   completed bigint,                    -- NULL: it has begun and has no outcome yet
-  attempts  bigint NOT NULL DEFAULT 0, -- how often the function was executed
-  epoch     bigint NOT NULL,           -- the claim under which it was recorded
+  attempts  integer NOT NULL DEFAULT 0, -- how often the function was executed
+  epoch     integer NOT NULL,          -- the claim under which it was recorded
   child     text COLLATE "C",          -- the run that it started or waits for
   due       bigint,                    -- when it is to be woken
   output    json,                      -- JSON of the result [as written]
