@@ -214,6 +214,18 @@ def test_a_step_may_begin_and_end_in_one_batch(store: Store) -> None:
     assert [each.completed for each in store.steps("a")] == [NOW + 1]
 
 
+def test_a_batch_has_first_outcomes_and_outcomes_of_steps_that_have_begun_and_of_completed_ones(store: Store) -> None:
+    start(store, owned("a"), owned("b"), owned("c"))
+    write(store, step("b", completed=None, seq=None, output=None, attempts=0))
+    write(store, step("c", output='"first"'))
+    made = [step("a", output='"a"'), step("b", output='"b"', attempts=2), step("c", output='"second"')]
+    answers = store.apply([RecordStep("w1", each) for each in made], NOW)
+    verdicts = [answer.verdict for answer in answers if isinstance(answer, Recorded)]
+    assert verdicts[:2] == [Verdict.DONE, Verdict.DONE]
+    assert [store.steps(each) for each in ("a", "b")] == [[made[0]], [made[1]]]
+    assert [each.output for each in store.steps("c")] == ['"first"']
+
+
 def test_writes_with_and_without_consequences_share_a_batch(store: Store) -> None:
     start(store, owned("a"), owned("b"), owned("c"), owned("d"), owned("e"))
     done(store, finish("e", output="5"))

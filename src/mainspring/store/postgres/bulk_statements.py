@@ -15,7 +15,7 @@ from mainspring.store.changes import FRESH, LONGEST_PAYLOAD, WORKER
 from mainspring.store.sql.dialect import column_type, travel_type
 from mainspring.store.sql.records import NEW_RUN_COLUMNS, RECORDED_COLUMNS
 from mainspring.store.sql.runs import ENDED, next_wake, release, suspend
-from mainspring.store.sql.steps import DISCARD_OUTCOME, ON_STEP
+from mainspring.store.sql.steps import DISCARD_OUTCOME, ON_STEP, outcome
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -129,6 +129,9 @@ def write(*, lone: bool, starts: bool, run_state: bool, watch: bool, notify: boo
     run has either committed, which is seen here, or runs later and finds the waiting step (see `UNBLOCK`). A watched run that is locked now
     may be ending, so the write that watches it is not applied here.
 
+    An operation that has begun has a row without an outcome, `is_open`. Others are inserted without ON CONFLICT, for which PostgreSQL logs each
+    row twice. A row that appeared a moment ago fails the statement, and each write is then applied alone.
+
     The parts are combined by `IN (…) IS TRUE`, not by joins: PostgreSQL estimates a row or two for every part and would join them by nested
     loops, which takes a second for a batch of a thousand. Membership that is not a plain condition is hashed.
     """
@@ -154,12 +157,18 @@ def write(*, lone: bool, starts: bool, run_state: bool, watch: bool, notify: boo
         clean.append("(a.n IN (SELECT new.n FROM new JOIN runs r ON r.id = new.id)) IS NOT TRUE")
     parts += [
         f"""clean AS MATERIALIZED (
-    SELECT a.* FROM asked a JOIN mine m ON m.id = a.run AND m.owner = a.owner AND m.epoch = a.epoch
+    SELECT a.*, (SELECT s.completed IS NULL FROM steps s WHERE s.run = a.run AND s.position = a.position) AS is_open
+    FROM asked a JOIN mine m ON m.id = a.run AND m.owner = a.owner AND m.epoch = a.epoch
     WHERE {" AND ".join(clean)})""",
         f"""written AS (
-    INSERT INTO steps ({STEP}) SELECT {values(RECORDED_COLUMNS, "clean")} FROM clean {ON_STEP} RETURNING run, position)""",
+    INSERT INTO steps ({STEP}) SELECT {values(RECORDED_COLUMNS, "clean")} FROM clean WHERE is_open IS NULL RETURNING run, position)""",
+        f"""closed AS (
+    UPDATE steps s SET {outcome("c")}, epoch = c.epoch FROM clean c
+    WHERE s.run = ANY(ARRAY(SELECT run FROM clean WHERE is_open)) AND s.run = c.run AND s.position = c.position AND s.completed IS NULL
+    RETURNING s.run, s.position)""",
         """done AS MATERIALIZED (
-    SELECT n, run, position, due, run_state, wake, watch FROM clean WHERE ((run, position) IN (SELECT run, position FROM written)) IS TRUE)""",
+    SELECT n, run, position, due, run_state, wake, watch FROM clean
+    WHERE ((run, position) IN (SELECT run, position FROM written UNION ALL SELECT run, position FROM closed)) IS TRUE)""",
     ]
     if starts:
         # Without ON CONFLICT: an id that was taken a moment ago fails the statement, and each write is then applied alone.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mainspring.store.sql.dialect import typed
+from mainspring.store.sql.dialect import column_type, typed
 from mainspring.store.sql.records import RECORDED_COLUMNS, STEP_COLUMNS
 
 GET_STEP = f"SELECT {', '.join(STEP_COLUMNS)} FROM steps WHERE run = :run AND position = :position"
@@ -10,10 +10,15 @@ LIST_STEPS = f"SELECT {', '.join(STEP_COLUMNS)} FROM steps WHERE run = :run ORDE
 STEP_OUTPUT = "SELECT output FROM steps WHERE run = :run AND position = :position"
 STEP_WRITTEN = "SELECT epoch, seq FROM steps WHERE run = :run AND position = :position"
 
-_ON_STEP = """
-  ON CONFLICT (run, position) DO UPDATE SET
-    seq = excluded.seq, output = excluded.output, error = excluded.error, completed = excluded.completed,
-    attempts = excluded.attempts, child = excluded.child, due = excluded.due, trail = excluded.trail, epoch ="""
+_OUTCOME = ("seq", "output", "error", "completed", "attempts", "child", "due", "trail")
+
+
+def outcome(source: str) -> str:
+    """The SET clause, without the epoch, that gives a step the outcome of another row."""
+    return ", ".join(f"{column} = {source}.{column}::{column_type(column)}" for column in _OUTCOME)
+
+
+_ON_STEP = f"ON CONFLICT (run, position) DO UPDATE SET {outcome('excluded')}, epoch ="
 ON_STEP = f"{_ON_STEP} excluded.epoch WHERE steps.completed IS NULL"
 """A completed step is never changed."""
 ON_STEP_OR_FAIL = f"{_ON_STEP} CASE WHEN steps.completed IS NULL THEN excluded.epoch END"
