@@ -133,8 +133,8 @@ BUDGETS: Final = (
     Budget("open page", None, at_most=10),
     Budget("statements per job", None, at_most=20, database="postgres"),
     Budget("connections of an idle worker", None, at_most=2, database="postgres"),
-    Budget("log of a trivial job", None, at_most=1_700, database="postgres"),
-    Budget("log of a step", None, at_most=450, database="postgres"),
+    Budget("log of a trivial job", None, at_most=1_300, database="postgres"),
+    Budget("log of a step", None, at_most=360, database="postgres"),
     Budget("retention, 5 ms away", None, at_least=2_000, database="postgres"),
 )
 
