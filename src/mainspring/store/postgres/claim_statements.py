@@ -279,7 +279,7 @@ class _Search(NamedTuple):
     def _best(self, waits: str) -> str:
         """How many runs of each group are among the first that are `wanted` in a partition, all `groups` of it together.
 
-        If there is one group, nothing is read. Of many groups, some of each are read first. The last that would be taken of those is a bound
+        If there is one group, nothing is read. Of many groups, some more than its equal part of each is read first. The last that would be taken of those is a bound
         for what may come of the rest, so that no more of each group are read than needed.
         """
         after = f" AND ({_KEY}) > (ends.priority, ends.due, ends.uid)"
@@ -293,7 +293,7 @@ class _Search(NamedTuple):
     SELECT first.queue, first.partition, first.workflow, count(*)
     FROM wanted CROSS JOIN LATERAL (
       WITH mine AS MATERIALIZED (
-        SELECT *, CASE WHEN count(*) OVER () > {_FEW} THEN 2 * wanted.count / count(*) OVER () + 8 ELSE wanted.count END AS chunk
+        SELECT *, CASE WHEN count(*) OVER () > {_FEW} THEN 5 * wanted.count / (4 * count(*) OVER ()) + 4 ELSE wanted.count END AS chunk
         FROM groups WHERE groups.queue = wanted.queue AND groups.partition = wanted.partition),
       begun AS MATERIALIZED (
         SELECT mine.*, each.* FROM mine CROSS JOIN LATERAL {self._first(waits.format("mine"), "mine", _KEY, "mine.chunk")} each
