@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _STEPS: Final = 2
 _RUNS: Final = """
   INSERT INTO runs (id, uid, workflow, kind, state, input, output, due, created, started, completed, epoch)
-  SELECT 'past-' || n, '1h00000000000000' || CAST(10000000 + n AS text), 'trivial', 'workflow', CASE WHEN n % 50 = 0 THEN 'failed' ELSE 'succeeded' END,
+  SELECT 'past-' || n, '1h0000000000000' || CAST(10000000 + n AS text), 'trivial', 'workflow', CASE WHEN n % 50 = 0 THEN 'failed' ELSE 'succeeded' END,
     '{"number": 1}', '1', 1700000000000000 + n, 1700000000000000 + n, 1700000000000000 + n, 1700000000001000 + n, 1
   FROM numbers
 """

@@ -133,7 +133,7 @@ async def test_what_dev_and_worker_say_of_runs_controls_no_terminal(
 
 ROWS = [
     ("nightly-2026-03-28T08:00:00.123456Z", "import_all", "succeeded", "11 min ago", "1 min 5 s", ""),
-    ("1kmqbtvv0tys9ypgs2mfav97", "checkout", "failed", "2 d ago", "300 ms", f"ConnectionError: {'no answer ' * 8}"),
+    ("1kmqbtvv0tys9ypgs2mfav9", "checkout", "failed", "2 d ago", "300 ms", f"ConnectionError: {'no answer ' * 8}"),
     ("日本語-order", "ship", "cancelled", "3 h ago", "", "by hand"),
 ]
 
