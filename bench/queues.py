@@ -41,7 +41,7 @@ _PLAIN = f"""
   SELECT 'p' || n, 'p' || (10000000 + n), 'plain', 'workflow', 'queued', '{{}}', {NOW}, {NOW} FROM numbers
 """
 _OVER = f"""
-  INSERT INTO runs (id, uid, workflow, kind, state, input, output, due, created, started, completed, since, epoch, queue, partition)
+  INSERT INTO runs (id, uid, workflow, kind, state, input, output, due, created, started, completed, attempt_started, epoch, queue, partition)
   SELECT 'o' || n, 'o' || (10000000 + n), 'wf', 'workflow', 'succeeded', '{{}}', '1', {NOW}, {NOW}, {NOW}, {NOW}, {NOW}, 1,
     'full', 'p' || (n % 1000)
   FROM numbers
