@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mainspring import Calendar, Overlap, Policy, Spec
+from mainspring.schedules.plan import plan
 from tests.schedules.conftest import at
 
 if TYPE_CHECKING:
-    from tests.schedules.conftest import Bench
+    from mainspring.store.schedules import Plan, Situation
+    from tests.schedules.conftest import Bench, Stepped
 
 HOURLY = Spec(calendars=[Calendar(hour="*")])
 
@@ -82,3 +84,21 @@ async def test_what_is_due_before_a_time_is_what_will_act_before_it(bench: Bench
     assert await due("06:30") == ["active", "later", "skipped"]
     await bench.app.schedules.trigger("later", overlap=Overlap.ALLOW_ALL)
     assert await due("01:30") == []
+
+
+def test_an_end_like_the_one_before_writes_nothing_about_its_schedule(stepped: Stepped) -> None:
+    plans: list[Plan] = []
+
+    def decide(situation: Situation) -> Plan:
+        plans.append(plan(situation, stepped.time, stepped.ids.new))
+        return plans[-1]
+
+    stepped.create("1h")
+    for time in ("01:01", "02:01", "03:01"):
+        stepped.to(time)
+        stepped.store.schedules.fire(stepped.time, 10, decide)
+        stepped.end_runs()
+        stepped.store.schedules.fire(stepped.time, 10, decide)
+    assert [each.learned for each in plans if each.processed] == [True, False, False]
+    assert stepped.row().last_result == '"ok"'
+    assert not stepped.pass_once().more

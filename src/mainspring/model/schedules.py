@@ -128,6 +128,8 @@ class Schedule(Struct):
     """Why the schedule could not be planned."""
 
 
+LEARNED_FIELDS = ("failures", "last_result", "last_failure")
+"""The fields in which a schedule remembers its runs."""
 PLANNED_FIELDS = (
     "revision",
     "cursor",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from mainspring.model.clock import SECOND
-from mainspring.model.schedules import PLANNED_FIELDS, UNLISTED, Overlap, Tick, TickOutcome, TickSource
+from mainspring.model.schedules import LEARNED_FIELDS, PLANNED_FIELDS, UNLISTED, Overlap, Tick, TickOutcome, TickSource
 from mainspring.model.states import State
 from mainspring.schedules import actions
 from mainspring.schedules.alerts import alerts
@@ -90,6 +90,8 @@ class Planning:
         plan.moved = bool(plan.ticks or plan.backfills) or any(
             getattr(before, name) != getattr(after, name) for name in PLANNED_FIELDS
         )
+        # Most runs end like the one before: a row that is not written leaves no version to pass over under an old snapshot.
+        plan.learned = plan.learned and any(getattr(before, name) != getattr(after, name) for name in LEARNED_FIELDS)
         if self.situation.hooks:
             plan.alerts = alerts(plan, self.situation.hooks, self.now, self._new_uid, paused_by=self._paused_by)
         return plan

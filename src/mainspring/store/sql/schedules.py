@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mainspring.model.schedules import (
     CRONTAB,
+    LEARNED_FIELDS,
     PLANNED_FIELDS,
     Backfill,
     Hook,
@@ -33,8 +34,6 @@ SCHEDULE_COLUMNS = Schedule.__struct_fields__
 TICK_COLUMNS = Tick.__struct_fields__
 BACKFILL_COLUMNS = Backfill.__struct_fields__
 HOOK_COLUMNS = Hook.__struct_fields__
-LEARNED = ("failures", "last_result", "last_failure")
-"""The columns in which a schedule remembers its runs."""
 REDEFINED = (
     *("spec", "canonical", "workflow", "action", "input", "policy", "attributes", "note", "updated", "app", "version"),
     "declared",
@@ -210,7 +209,7 @@ BACKFILLED_AHEAD = """
 CREATE = insert("schedules", SCHEDULE_COLUMNS, partial(_type, "schedules"), "ON CONFLICT (id) DO NOTHING RETURNING id")
 MADE_BY = "SELECT id, made_by FROM schedules WHERE id = ANY(:ids)"
 MOVE, LEARN, REDEFINE = (
-    update("schedules", columns, partial(_type, "schedules")) for columns in (PLANNED_FIELDS, LEARNED, REDEFINED)
+    update("schedules", columns, partial(_type, "schedules")) for columns in (PLANNED_FIELDS, LEARNED_FIELDS, REDEFINED)
 )
 WRITE_TICKS = insert(
     "ticks",

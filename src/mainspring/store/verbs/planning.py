@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mainspring.model.keys import KEEPING, KeyMode
-from mainspring.model.schedules import PLANNED_FIELDS, Hook, TickOutcome, is_crontab_entry
+from mainspring.model.schedules import LEARNED_FIELDS, PLANNED_FIELDS, Hook, TickOutcome, is_crontab_entry
 from mainspring.store.bad_rows import readable, tick_key
 from mainspring.store.schedules import MOST_TAKEN, Situation
 from mainspring.store.sql import schedules as sql
@@ -164,7 +164,7 @@ def apply_plans(tx: Transaction, plans: Sequence[Plan]) -> Script[None]:
     yield from write_rows(tx, sql.WRITE_BACKFILLS, (sql.values_of(each, sql.BACKFILL_COLUMNS) for each in backfills))
     for statement, columns, changed in (
         (sql.MOVE, PLANNED_FIELDS, [plan.schedule for plan in plans if plan.moved]),
-        (sql.LEARN, sql.LEARNED, [plan.schedule for plan in plans if plan.learned]),
+        (sql.LEARN, LEARNED_FIELDS, [plan.schedule for plan in plans if plan.learned]),
         (sql.REDEFINE, sql.REDEFINED, [plan.schedule for plan in plans if plan.redefined]),
     ):
         yield from write_rows(tx, statement, (sql.values_of(schedule, ("id", *columns)) for schedule in changed))
