@@ -6,8 +6,11 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING, Any
 
-from mainspring import App, run
+import pytest
+
+from mainspring import App, Settings, run
 from mainspring.engine.residency.phases import Phase
+from mainspring.model.states import State
 from mainspring.store.writes import Suspend
 from mainspring.testing import world
 from tests.engine import lives
@@ -66,3 +69,56 @@ async def test_a_run_is_not_suspended_twice_at_once(store_url: str) -> None:
         assert ex.held_wakes
         answer.set()
         assert await handle.result(timeout=30) == "awake"
+
+
+narrow = App("sqlite://", settings=Settings(concurrency=1))
+
+
+@narrow.step
+async def note() -> str:
+    await asyncio.sleep(0)
+    return "noted"
+
+
+@narrow.workflow
+async def notes_beside_a_sleep() -> None:
+    await asyncio.gather(run.sleep("1h"), note())
+
+
+@narrow.workflow
+async def sleeps_twice() -> None:
+    await asyncio.gather(run.sleep("1h"), run.sleep("1m"))
+
+
+@narrow.workflow
+async def one_of_many(number: int) -> int:
+    return number
+
+
+@narrow.workflow
+async def fans_out(count: int) -> list[int]:
+    return await asyncio.gather(*(one_of_many(number) for number in range(count)))
+
+
+@narrow.workflow
+async def starts_and_gathers(count: int) -> list[int]:
+    return await narrow.gather(*await narrow.start_many(one_of_many.bind(number) for number in range(count)))
+
+
+@pytest.mark.parametrize("workflow", [notes_beside_a_sleep, sleeps_twice])
+async def test_a_run_gives_its_slot_back_when_its_last_acting_branch_ends(store_url: str, workflow: Any) -> None:
+    """It waits for an hour, and a worker with as many slots as such runs would execute nothing else meanwhile."""
+    async with world(narrow, url=store_url) as w:
+        handle = await workflow.start()
+        await w.advance("2m")
+        assert (await handle.describe()).state is State.WAITING
+        assert await one_of_many(7) == 7
+        await w.advance("1h")
+        assert await handle.result() is None
+
+
+@pytest.mark.parametrize("workflow", [fans_out, starts_and_gathers])
+async def test_a_run_gives_its_slot_to_its_children_as_often_as_one_of_them_ends(store_url: str, workflow: Any) -> None:
+    async with world(narrow, url=store_url):
+        handle = await workflow.start(5)
+        assert await handle.result() == [0, 1, 2, 3, 4]

@@ -59,8 +59,16 @@ async def drive(ex: Execution, flow: Flow) -> Any:
     finally:
         ex.acting -= 1
         ex.outstanding -= 1
-        if ex.engine.draining:
-            ex.engine.halting.hand_back_if_idle(ex)
+        if ex.waits or ex.engine.draining:
+            _end_operation(ex)
+
+
+def _end_operation(ex: Execution) -> None:
+    """Note that an operation has ended, in a run whose other branches wait or whose worker stops."""
+    if ex.engine.draining:
+        ex.engine.halting.hand_back_if_idle(ex)
+    else:
+        ex.engine.residency.reconsider(ex)  # this branch may have come to its end
 
 
 def drive_blocking(ex: Execution, flow: Flow) -> Any:
