@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import inspect
 import os
 import signal
@@ -23,7 +24,7 @@ from tests.store.build import StoreSettings
 from tests.support.postgres import PostgresServer
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Generator, Iterator
     from pathlib import Path
 
 # Examples are new in every run of a developer's; in CI they are the same, so that a red run is this change's doing.
@@ -70,6 +71,21 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return file if file in _WHOLE else nodeid
 
     return Scheduling(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep what the collection leaves, nearly a million objects that stay until the end, away from the garbage collector.
+
+    Otherwise every full collection would look at all of them again, for a third of a second.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
