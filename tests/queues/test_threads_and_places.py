@@ -6,6 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from mainspring import App, Client, Settings
+from mainspring.services.claimer import Claimer
 
 if TYPE_CHECKING:
     import pytest
@@ -69,3 +70,43 @@ async def test_while_threads_are_free_both_kinds_are_one_question(
         assert await shop.quick(1) == 1
     assert asked
     assert all(names == {"slow", "quick"} for names in asked)
+
+
+async def test_a_thread_that_becomes_free_during_a_claim_is_used_at_once(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The claim left out `def` runs when it began, and nobody would look for them before the next poll."""
+    app = App(store_url, settings=Settings(threads=1, concurrency=2, poll=600))
+    begun, gate, freed = threading.Event(), threading.Event(), threading.Event()
+
+    @app.workflow
+    def slow(number: int) -> int:
+        begun.set()
+        gate.wait(60)
+        return number
+
+    @app.workflow
+    async def quick() -> None: ...
+
+    store = app._runtime.connection().store
+    claim, kick = store.claim, Claimer.kick_for_room
+
+    def claim_while_the_thread_becomes_free(request: ClaimRequest) -> Any:
+        if set(request.functions) == {"quick"} and not gate.is_set():
+            gate.set()
+            assert freed.wait(60)
+        return claim(request)
+
+    def kicked(claimer: Claimer) -> None:
+        kick(claimer)
+        if gate.is_set() and claimer._engine.slots.threads() > 0:
+            freed.set()
+
+    monkeypatch.setattr(Claimer, "kick_for_room", kicked)
+    async with app:
+        await app.drain()
+        first = await slow.start(1)
+        await app._runtime.in_thread(begun.wait)
+        monkeypatch.setattr(store, "claim", claim_while_the_thread_becomes_free)
+        second = await slow.start(2)
+        assert [await first.result(timeout=60), await second.result(timeout=60)] == [1, 2]

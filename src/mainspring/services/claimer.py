@@ -83,6 +83,7 @@ class Claimer(Service):
         self._wants_slots = True
         self._held = False
         self._ends_during_claim = False
+        self._room_during_claim = False
         self._left_out = False
         self._no_loop_runs_until = 0.0
         """Monotonic time until which no ready run without a thread is expected. A kick resets it."""
@@ -123,7 +124,8 @@ class Claimer(Service):
         return known and (not queue or self.queues is None or queue in self.queues)
 
     def kick_for_room(self) -> None:
-        """Kick after a slot became free, if the last claim left out runs for want of slots."""
+        """Kick after a slot became free, if the last claim left out runs for want of slots. A claim under way looks for this at its end."""
+        self._room_during_claim = True
         if self._wants_slots:
             super().kick()
 
@@ -144,12 +146,12 @@ class Claimer(Service):
             return None
         if self._next_due is not None and now >= self._next_due:
             await engine.in_store(self._store.expire, now)
-        self._ends_during_claim = False
+        self._ends_during_claim = self._room_during_claim = False
         found = [claimed async for claimed in self._found(now)]
         due = [claimed.next_due for claimed in found if claimed.next_due is not None]
         self._held = any(claimed.held for claimed in found)
         self._wants_slots = self._left_out or any(claimed.more or claimed.short for claimed in found)
-        if any(claimed.passed for claimed in found):
+        if any(claimed.passed for claimed in found) or (self._wants_slots and self._room_during_claim):
             self.kick()
         if found:
             self._next_due = min(due, default=None)
