@@ -16,8 +16,8 @@ from mainspring import App, Settings, run
 from mainspring.errors import InvalidCron, InvalidInput
 from mainspring.model.clock import to_micros
 from mainspring.model.schedules import UNLISTED
-from mainspring.operations import paging
 from mainspring.operations.audit import Audit
+from mainspring.operations.schedules import views
 from mainspring.operations.schedules.crontabs import Crontabs
 from mainspring.recurrence import CronItem, CronOptions, Spec, parse_crontab
 from mainspring.store.open import open_store
@@ -350,7 +350,7 @@ async def test_what_an_operator_changed_on_an_entry_stays_until_its_line_changes
 
 
 async def test_a_review_looks_at_all_entries_however_many(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paging, "AT_ONCE", 2)
+    monkeypatch.setattr(views, "AT_ONCE", 2)
     first, second = Shop(store_url), Shop(store_url)
     entries = [f"e{number}" for number in range(5)]
     first.app.crontab(text="\n".join(f"* * * * * rollup ?id={entry}" for entry in entries))
