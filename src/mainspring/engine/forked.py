@@ -29,7 +29,7 @@ _ADVICE = (
 )
 
 
-count = 0
+count: int = 0
 """How many forks lie between the first process and this one. Cheaper to compare than process ids, which take a system call."""
 
 

@@ -84,12 +84,16 @@ class SealedSchedules(Sealed):
         expect: Callable[[Sequence[str]], None] | None = None,
         set_aside: SetAside | None = None,
     ) -> Passed:
-        def aside(situation: Situation, error: Exception) -> Plan:
-            assert set_aside is not None  # noqa: S101
-            return self._sealed(lambda each: set_aside(each, error), lambda _: None)(situation)
+        return self._inner.fire(
+            now,
+            limit,
+            self._sealed(decide, lambda _: None),
+            expect,
+            None if set_aside is None else self._sealed_aside(set_aside),
+        )
 
-        sealed_aside = None if set_aside is None else aside
-        return self._inner.fire(now, limit, self._sealed(decide, lambda _: None), expect, sealed_aside)
+    def _sealed_aside(self, set_aside: SetAside) -> SetAside:
+        return lambda situation, error: self._sealed(lambda each: set_aside(each, error), lambda _: None)(situation)
 
     def _sealed(self, decide: Decide, note: Callable[[Plan], None]) -> Decide:
         def decided(situation: Situation) -> Plan:
