@@ -424,12 +424,19 @@ async def test_a_cancelled_run_is_not_taken_for_one_that_is_out_of_time(store_ur
             await app.runs.cancel("any", reason="timeout")
 
 
+class _Gates(dict[str, threading.Event]):
+    """An event for each run: a run that is cut off before it waits would leave a semaphore open for the next one."""
+
+    def __missing__(self, run_id: str) -> threading.Event:
+        return self.setdefault(run_id, threading.Event())
+
+
 class _Between:
     """Runs whose code stands between two steps, where it asks nothing of the database, and ways to cancel them."""
 
     def __init__(self) -> None:
         self.app = app = App()
-        self._arrived, self._go = threading.Semaphore(0), threading.Semaphore(0)
+        self._arrived, self._go = _Gates(), _Gates()
         self.late: list[str] = []
 
         @app.step
@@ -440,21 +447,21 @@ class _Between:
         @app.workflow
         async def awaiting() -> None:
             await note.aio("one")
-            self._arrived.release()
-            await asyncio.to_thread(self._go.acquire)
+            self._arrived[run.id].set()
+            await asyncio.to_thread(self._go[run.id].wait)
             await note.aio("two")
 
         @app.workflow
         def blocking() -> None:
             note("one")
-            self._arrived.release()
-            self._go.acquire()
+            self._arrived[run.id].set()
+            self._go[run.id].wait()
             note("two")
 
         @app.workflow
         async def cancels(run_id: str) -> None:
             await app.handle(run_id).cancel()
-            self._go.release()
+            self._go[run_id].set()
 
         @app.workflow
         def cancels_blocking(run_id: str) -> None:
@@ -477,13 +484,13 @@ class _Between:
 
     def _on_a_thread(self, run_id: str) -> None:
         self.app.handle(run_id).cancel.sync()
-        self._go.release()
+        self._go[run_id].set()
 
     async def cancel(self, run_id: str, how: str) -> None:
-        await asyncio.to_thread(self._arrived.acquire)
+        await asyncio.to_thread(self._arrived[run_id].wait)
         await self._ways[how](run_id)
         if how not in {"workflow", "def workflow", "thread"}:  # these do so themselves, at once
-            self._go.release()
+            self._go[run_id].set()
 
 
 WAYS_TO_CANCEL = ["handle", "filter", "terminate", "workflow", "def workflow", "transaction", "thread"]

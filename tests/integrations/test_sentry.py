@@ -36,7 +36,7 @@ def sent() -> Iterator[Sent]:
     sentry_sdk.init(dsn="https://key@sentry.invalid/1", transport=transport, default_integrations=False)
     yield transport
     sentry_sdk.get_client().close()
-    sentry_sdk.init()
+    sentry_sdk.init(default_integrations=False)  # the default ones patch threads and the log, for every test after this
 
 
 async def test_a_failed_run_is_reported_once_with_its_exception(store_url: str, sent: Sent) -> None:
