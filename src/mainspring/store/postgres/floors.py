@@ -52,10 +52,11 @@ class Counted:
 
 
 class FullSearches:
-    """Decides which searches are full: the first, those after a `drop`, one every few seconds, and all while they are quick."""
+    """Decides which searches are full: the first two, those after a `drop`, one every few seconds, and all while they are quick."""
 
     def __init__(self) -> None:
         self._due = True
+        self._slow = False
         self._used = False
         self._until = 0.0
 
@@ -71,8 +72,12 @@ class FullSearches:
         return False
 
     def searched_all(self, took: int, monotonic: float) -> bool:
-        """Note how many microseconds a full search took. Return True if floors are needed."""
-        self._used = took > _QUICK
+        """Note how many microseconds a full search took. Return True if floors are needed.
+
+        One that follows a quick search may be slow by chance: the first on a new connection is, whose plans and pages are not there yet.
+        """
+        slow_before, self._slow = self._slow, took > _QUICK
+        self._used = self._slow and slow_before
         self._until = monotonic + max(_PAUSE, _SHARE * took / 1_000_000)
         return self._used
 
