@@ -227,10 +227,13 @@ def test_every_page_fits_complains_of_nothing_and_can_be_used_by_everybody(page:
 
 @on("sqlite")
 def test_every_page_fits_and_can_be_read_in_the_dark(page: Any, site: Site) -> None:
-    """The theme changes colours alone, and so what axe says of them; the narrow pages have no colours of their own."""
+    """The theme changes colours alone, and so what axe says of them."""
     found: list[str] = []
+    colours = ["color-contrast", "link-in-text-block"]
     for path, wider in each_page(page, site, "dark"):
-        found += [*wider, *findings(page, f"{path}, dark", runOnly=["color-contrast", "link-in-text-block"])]
+        found += [*wider, *findings(page, f"{path}, dark", runOnly=colours)]
+        resize(page, "phone")
+        found += findings(page, f"{path}, dark, on a phone", runOnly=colours)
     assert found == []
 
 

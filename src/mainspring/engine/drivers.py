@@ -14,7 +14,7 @@ from mainspring.engine.effects import Commit, Consult, Forever, Hold, Invoke, Na
 from mainspring.engine.operations import transactions
 from mainspring.engine.replay.context import StepScope, current
 from mainspring.engine.replay.empty import own
-from mainspring.engine.replay.signals import Halt
+from mainspring.engine.replay.signals import Halt, Lost
 from mainspring.engine.residency.phases import Phase
 from mainspring.errors import StepTimedOut
 from mainspring.model.states import State
@@ -233,9 +233,7 @@ async def _transact(ex: Execution, effect: Transact) -> None:
             work: asyncio.Future[None] = ex.engine.loop.create_task(transactions.make_async(ex, effect))
         else:
             context = contextvars.copy_context()
-            work = ex.engine.loop.run_in_executor(
-                ex.engine.step_pool, lambda: context.run(transactions.make, ex, effect)
-            )
+            work = _on_thread(ex, lambda: context.run(transactions.make, ex, effect))
         try:
             await asyncio.shield(work)
         except asyncio.CancelledError:
@@ -351,7 +349,23 @@ async def _interruptible(ex: Execution, work: Coroutine[Any, Any, Any]) -> Any:
 def _in_pool(ex: Execution, effect: Invoke) -> asyncio.Future[Any]:
     call = effect.call
     context = contextvars.copy_context()
-    return ex.engine.loop.run_in_executor(ex.engine.step_pool, lambda: context.run(_plainly, call))
+    return _on_thread(ex, lambda: context.run(_plainly, call))
+
+
+def _on_thread(ex: Execution, work: Callable[[], Any]) -> asyncio.Future[Any]:
+    """Call a function on a thread of the pool for steps.
+
+    The pool of a worker that was declared dead, or has stopped, is shut down. That is no outcome of a step: another worker continues the run.
+    """
+    try:
+        return ex.engine.loop.run_in_executor(ex.engine.step_pool, work)
+    except RuntimeError:
+        raise _lost(ex) from None
+
+
+def _lost(ex: Execution) -> Halt:
+    ex.engine.halting.halt(ex, Lost())
+    return ex.signal or Lost()
 
 
 def _plainly(call: StepCall) -> Any:
@@ -374,7 +388,10 @@ def _invoke_blocking(ex: Execution, effect: Invoke) -> Any:
             return _plainly(call)
         context = contextvars.copy_context()
         # A thread cannot be interrupted: after the timeout its result is ignored, and it keeps its slot in the pool.
-        work = ex.engine.step_pool.submit(context.run, _plainly, call)
+        try:
+            work = ex.engine.step_pool.submit(context.run, _plainly, call)
+        except RuntimeError:
+            raise _lost(ex) from None
         try:
             return work.result(call.timeout / SECOND)
         except PoolTimeout:

@@ -26,6 +26,7 @@ from mainspring.engine.effects import (
     taken_error,
     waiting_write,
 )
+from mainspring.engine.replay.signals import Lost
 from mainspring.errors import Conflict, Interrupted, NotFound, StillRunning
 from mainspring.model.runs import Step
 from mainspring.store.verbs.start import is_last_attempt
@@ -66,6 +67,7 @@ def step(ex: Execution, position: str, call: StepCall) -> Flow:
         record.due = None
         if call.at_most_once or ex.stored_as_waiting:
             yield from commit_or_stop(ex, active_write(ex, record))
+        _raise_if_halted(ex, call)
         record.attempts += 1  # stored with the outcome: an attempt that a crash cuts off does not count
         try:
             value = yield Invoke(call, position, record.attempts)
@@ -81,6 +83,15 @@ def step(ex: Execution, position: str, call: StepCall) -> Flow:
         if pause is None or not (yield from _back_off(ex, record)):
             return (yield from conclude(ex, record, call.result, error=error))
         began = ex.engine.clock.now()
+
+
+def _raise_if_halted(ex: Execution, call: StepCall) -> None:
+    """Raise the signal of a run that was halted since the operation began: no attempt begins.
+
+    An `at_most_once` step whose start is recorded is executed, unless another worker owns the run.
+    """
+    if ex.signal is not None and (not call.at_most_once or isinstance(ex.signal, Lost)):
+        raise ex.signal
 
 
 def _succeeded(record: Step, began: int) -> Step:
