@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import gc
 import inspect
 import signal
 import sqlite3
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from tests.support.postgres import PostgresServer
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*was deleted while still open:ResourceWarning")
-"""A process that is gone closes nothing; the case goes on without it, and the collector finds its connections."""
+"""A process that is gone closes nothing; the case goes on without it, and the collector finds its connections: here, not in a later test."""
 SEED = 7
 EACH = {"sqlite": of(4, 1), "memory": of(2, 1), "postgres": of(3, 1)}
 """Injections for each shape. On PostgreSQL a case takes three times as long, most of it to connect."""
@@ -39,6 +40,7 @@ def series(request: pytest.FixtureRequest) -> Generator[Series]:
     server: PostgresServer | None = request.getfixturevalue("shared_postgres") if kind == "postgres" else None
     with contextlib.closing(databases(kind, server)) as source:
         yield Series(source)
+    gc.collect()
 
 
 @pytest.mark.sampled
