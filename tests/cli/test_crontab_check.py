@@ -43,3 +43,20 @@ def test_divisors_that_all_crons_read_alike_get_none(mainspring: Mainspring, tmp
     said, warnings = checked(mainspring, tmp_path, "*/5 */2 */1 * */2 tidy\n")
     assert warnings == [[]]
     assert "nothing wrong" in said
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (b"0 4 * * * tidy\n0 0 30 2 * tidy ?id=never\n", "line 2: identifier: 'never' never fires"),
+        (b"\xff\xfe", "cannot be read"),
+    ],
+)
+def test_a_file_that_no_worker_would_take_is_refused(
+    mainspring: Mainspring, tmp_path: Path, content: bytes, fault: str
+) -> None:
+    file = tmp_path / "crontab"
+    file.write_bytes(content)
+    shown = mainspring("crontab", "check", str(file))
+    assert shown.exit_code == 1
+    assert f"{file}: {fault}" in shown.stderr

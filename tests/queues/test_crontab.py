@@ -209,11 +209,35 @@ async def test_a_file_that_changes_is_taken_over_and_a_bad_one_is_not(
         assert "line 1" in caplog.text
         await replaced("0 5 * * * unknown\n", 2)
         assert "no function is called 'unknown'" in caplog.text
+        await replaced("0 5 * * * rollup\n0 0 30 2 * email\n", 3)
+        assert "line 2: identifier: 'email' never fires" in caplog.text
+        await replaced("0 5 * * * rollup {a: " + "[" * 60 + "]" * 60 + "}\n", 4)
+        assert "nested too deeply" in caplog.text
         await w.advance("61m")
         assert shop.times == ["04:00"]
-        await replaced("30 4 * * * rollup\n", 3)
+        await replaced("30 4 * * * rollup\n", 5)
         await w.advance("30m")
     assert shop.times == ["04:00", "04:30"]
+
+
+async def test_a_worker_that_begins_again_has_the_entries_of_the_last_good_file(store_url: str, tmp_path: Path) -> None:
+    file = tmp_path / "crontab"
+    file.write_text("0 4 * * * rollup\n")
+    shop = Shop(store_url)
+    shop.app.crontab(file=file)
+    again = asyncio.Event()
+    async with world(shop.app, url=store_url, at="2021-01-01T03:00:00Z") as w:
+        worker: Any = shop.app._worker
+        file.write_text("0 5 * * * unknown\n")
+        os.utime(file, ns=(1, 1))
+        worker._crontab.review(worker._me.id)
+        shop.app.on("worker.started", lambda _: again.set())
+        worker._crontab._store.retire(worker._me.id, to_micros(w.now), None, {})
+        worker._heartbeat.run_once()
+        async with asyncio.timeout(30):
+            await again.wait()
+        await w.advance("61m")
+    assert shop.times == ["04:00"]
 
 
 async def test_an_entry_that_no_live_worker_lists_is_stopped_and_goes_on_when_one_does(store_url: str) -> None:
@@ -403,6 +427,11 @@ def test_exactly_one_source_is_given_and_its_faults_are_all_told(tmp_path: Path)
     assert [fault.line for fault in caught.value.faults] == [1, 2]
     with pytest.raises(InvalidInput, match="cannot be read"):
         app.crontab(file=tmp_path / "nowhere")
+    never = r"line 2: identifier: 'b' never fires: 0 0 31 4,6 \*"
+    with pytest.raises(InvalidCron, match=never):
+        app.crontab(text="0 0 29 2 * a\n0 0 31 4,6 * b")
+    with pytest.raises(InvalidCron, match="'a' never fires"):
+        app.crontab(items=[CronItem("a", "0 0 30 2 *")])
 
 
 async def test_an_unknown_task_or_a_wrong_signature_refuses_all_of_it() -> None:
@@ -416,11 +445,16 @@ async def test_an_unknown_task_or_a_wrong_signature_refuses_all_of_it() -> None:
     async def number(a: int) -> int:
         return a
 
-    app.crontab(text="* * * * * two\n* * * * * number\n* * * * * nobody")
+    @app.step(at_most_once=True)
+    async def once(payload: dict[str, Any]) -> None: ...
+
+    app.crontab(text="* * * * * two\n* * * * * number\n* * * * * nobody\n* * * * * once ?max=2")
     with pytest.raises(InvalidCron) as caught:
         async with app:
             pass
-    assert [(fault.line, fault.field) for fault in caught.value.faults] == [(1, "two"), (2, "number"), (3, "nobody")]
+    found = [(fault.line, fault.field) for fault in caught.value.faults]
+    assert found == [(1, "two"), (2, "number"), (3, "nobody"), (4, "once")]
+    assert "so max cannot be 2" in str(caught.value)
 
 
 async def test_items_made_in_code_are_entries_too(store_url: str) -> None:

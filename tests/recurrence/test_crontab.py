@@ -100,6 +100,11 @@ def test_a_key_alone_means_replace() -> None:
         ("* * * * * t {a:1} {b:2}", "column 19: payload: Unexpected"),
         ("* * * * * t {a:1", "is out of place"),
         ("* * * * * t {a:NaN}", "payload: "),
+        ("* * * * * t {a:'\\ud800'}", r"payload: '\ud800' is a lone surrogate"),
+        ('* * * * * t {"a":"\\ud800"}', r"payload: '\ud800' is a lone surrogate"),
+        ("* * * * * t " + "{a:" * 33 + "1" + "}" * 33, "payload: it is nested too deeply, 32 levels are the most"),
+        ('* * * * * t {"a":' + "[" * 64 + "]" * 64 + "}", "payload: it is nested too deeply, 64 levels are the most"),
+        ("* * * * * t ?max=99999999999999999999", "max: 99999999999999999999 is not between 1 and 32767"),
         ("* * * * * a\n* * * * * a", "line 2: identifier: 'a' is there twice, first in line 1"),
         ("* * * * * a ?id=x\n\n* * * * * b ?id=x", "line 3: identifier: 'x' is there twice"),
     ],
@@ -135,6 +140,13 @@ def test_items_are_checked_as_lines_are() -> None:
         "items[0].options.jobKey",
         "items[1].match",
     ]
+    for payload, reason in (
+        ({"a": [{1: 2}]}, "the key 1 is no text"),
+        ({"a": "\ud800"}, "is a lone surrogate"),
+        ({"a": {1}}, "is not JSON serializable"),
+    ):
+        with pytest.raises(InvalidCron, match=rf"items\[0\].payload: .* is no JSON: .*{reason}"):
+            parse_cron_items([CronItem("t", "* * * * *", payload=payload)])
     with pytest.raises(InvalidCron, match="is there twice"):
         parse_cron_items([CronItem("t", "* * * * *"), CronItem("t", "0 * * * *")])
 

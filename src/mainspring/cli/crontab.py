@@ -11,7 +11,7 @@ from mainspring.cli import display
 from mainspring.cli.commands import FAILED, Group, note, output_option
 from mainspring.cli.terminal import echo
 from mainspring.cli.times import time
-from mainspring.errors import InvalidCron
+from mainspring.errors import Fault, InvalidCron
 from mainspring.model.clock import SystemClock, to_datetime
 
 if TYPE_CHECKING:
@@ -46,11 +46,17 @@ def check(ctx: click.Context, file: Path, count: int, after: datetime | None, ou
       mainspring crontab check crontab --count 5
     """
     from mainspring.recurrence import parse_crontab  # noqa: PLC0415  (slow to import)
+    from mainspring.recurrence.cron.crontab_items import idle_faults  # noqa: PLC0415
 
     try:
         items = parse_crontab(file.read_text("utf-8"))
+        faults = idle_faults(items)
     except InvalidCron as error:
-        for fault in error.faults:
+        items, faults = [], list(error.faults)
+    except (OSError, UnicodeDecodeError) as error:
+        items, faults = [], [Fault(f"cannot be read: {error}")]
+    if faults:
+        for fault in faults:
             echo(f"{file}: {fault}", err=True)
         ctx.exit(FAILED)
     since = after or to_datetime(SystemClock().now())

@@ -12,7 +12,7 @@ from mainspring.engine.retry import Retry, stored
 from mainspring.errors import Fault, InvalidCron, InvalidInput
 from mainspring.model.given import check_several
 from mainspring.recurrence.cron.crontab import parse_crontab
-from mainspring.recurrence.cron.crontab_items import ParsedCronItem, duplicate_faults, parse_cron_items
+from mainspring.recurrence.cron.crontab_items import ParsedCronItem, duplicate_faults, idle_faults, parse_cron_items
 from mainspring.schedules.actions import LATE, Action
 from mainspring.schedules.definition import Definition
 from mainspring.schedules.policy import Policy
@@ -52,6 +52,16 @@ class Crontab:
             raise InvalidInput(f"the crontab {self.file} cannot be read: {error}") from None
         self._items = _read(text, str(self.file))
 
+    def reload(self, registry: Registry) -> None:
+        """Read the file again. If it is refused, also for its tasks, the entries read before stay in force."""
+        before = self._items
+        try:
+            self.load()
+            self.definitions(registry)
+        except InvalidInput:
+            self._items = before
+            raise
+
     @property
     def changed(self) -> bool:
         """Whether the file has changed since it was read last."""
@@ -79,9 +89,16 @@ class Crontab:
 
 def _read(text: str, name: str) -> list[ParsedCronItem]:
     try:
-        return parse_crontab(text)
+        return _firing(parse_crontab(text))
     except InvalidCron as error:
         raise InvalidCron(name, error.faults) from None
+
+
+def _firing(items: list[ParsedCronItem]) -> list[ParsedCronItem]:
+    faults = idle_faults(items)
+    if faults:
+        raise InvalidCron("crontab", faults)
+    return items
 
 
 def _parsed(items: Sequence[CronItem | ParsedCronItem]) -> list[ParsedCronItem]:
@@ -93,14 +110,18 @@ def _parsed(items: Sequence[CronItem | ParsedCronItem]) -> list[ParsedCronItem]:
         faults = duplicate_faults(parsed)
         if faults:
             raise InvalidCron("crontab", faults)
-        return parsed
+        return _firing(parsed)
     every: list[Any] = list(items)
-    return parse_cron_items(every)
+    return _firing(parse_cron_items(every))
 
 
 def _definition(item: ParsedCronItem, registry: Registry) -> Definition:
     function = registry.get(item.task)
     options = item.options
+    if function.at_most_once and (options.max_attempts or 1) > 1:
+        raise InvalidInput(
+            f"{function.name!r} is never started a second time (at_most_once), so max cannot be {options.max_attempts}"
+        )
     fill = item.backfill_period
     retry = Retry(options.max_attempts or _ATTEMPTS, first=math.e, factor=math.e, cap=math.exp(10))
     action = Action(

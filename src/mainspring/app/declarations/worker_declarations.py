@@ -121,12 +121,11 @@ class WorkerCrontab:
             self._list_again(worker)
         if crontab is not None and crontab.changed:
             try:
-                crontab.load()
-                listed = self.listing()
+                crontab.reload(self._runtime.registry)
             except InvalidInput as error:
                 log.error("the crontab has changed and is not taken over, the one before stays in force: %s", error)  # noqa: TRY400
             else:
-                self._store.list_crontab(worker, listed)
+                self._store.list_crontab(worker, self.listing())
                 self.bring()
                 log.info("the crontab %s has changed and is in force now", crontab.file)
         self._crontabs().review()

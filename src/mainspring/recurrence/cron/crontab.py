@@ -16,6 +16,7 @@ from mainspring.recurrence.cron.crontab_items import (
     ParsedCronItem,
     checked_options,
     duplicate_faults,
+    no_json,
     option_faults,
     parsed_item,
 )
@@ -27,11 +28,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _OPTIONS = ("id", "fill", "max", "queue", "jobKey", "jobKeyMode", "priority")
-_NUMBER = re.compile(r"-?[0-9]{1,9}")
+_NUMBER = re.compile(r"-?[0-9]{1,99}")
 _FILL = re.compile(r"(?:[0-9]+[smhdw])+")
 _JSON5_COLUMN = re.compile(r"^<string>:\d+ |(?:,? at)? column (\d+)$")
 _LONGEST_PAYLOAD = 65_536
 _DEEPEST_PAYLOAD = 64
+_DEEPEST_JSON5 = 32
+"""The JSON5 parser needs more than twenty frames of the stack for each level. This leaves room for those of the caller."""
 
 
 def parse_crontab(text: str) -> list[ParsedCronItem]:
@@ -177,18 +180,27 @@ def _read_json5(text: str) -> object:
     """Parse a JSON5 value whose numbers JSON can express. Raises `ValueError` for any fault."""
     if len(text) > _LONGEST_PAYLOAD:
         raise ValueError(f"{len(text)} characters are too many")
-    if _depth(text) > _DEEPEST_PAYLOAD:
-        raise ValueError("it is nested too deeply")
+    depth = _depth(text)
+    if depth > _DEEPEST_PAYLOAD:
+        raise ValueError(_too_deep(_DEEPEST_PAYLOAD))
     try:
         value: object = json.loads(
             text, parse_constant=_refuse
         )  # most payloads are plain JSON, which this parses much faster
     except json.JSONDecodeError:
+        if depth > _DEEPEST_JSON5:
+            raise ValueError(_too_deep(_DEEPEST_JSON5)) from None
         import json5  # noqa: PLC0415 - few programs read crontabs, and the import is slow
 
         value = json5.loads(text)
-    json.dumps(value, allow_nan=False)
+    json_fault = no_json(value)
+    if json_fault is not None:
+        raise ValueError(json_fault)
     return value
+
+
+def _too_deep(levels: int) -> str:
+    return f"it is nested too deeply, {levels} levels are the most"
 
 
 def _depth(text: str) -> int:

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from mainspring.errors import Fault, InvalidCron, InvalidInput
@@ -16,6 +16,8 @@ from mainspring.recurrence.durations import parse_duration
 from mainspring.recurrence.search.days import bits
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from mainspring.recurrence.spec import Spec
 
 JobKeyMode = Literal["replace", "preserve_run_at"]
@@ -26,6 +28,8 @@ QUEUE: Final = re.compile(r"[-a-zA-Z0-9_:]+")
 _ATTEMPTS = range(1, 32_768)
 _PRIORITIES = range(-32_768, 32_768)
 _LONGEST_KEY = 512
+_ANY_TIME: Final = datetime(2000, 1, 1, tzinfo=UTC)
+"""Patterns have no year: one that fires at all fires within eight years of any time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +148,40 @@ def duplicate_faults(items: Iterable[ParsedCronItem]) -> list[Fault]:
     return faults
 
 
+def idle_faults(items: Iterable[ParsedCronItem]) -> list[Fault]:
+    """Return the entries that never fire, such as those of 30 February."""
+    hint = "choose a day that the month has"
+    return [
+        Fault(f"{item.identifier!r} never fires: {item.cron.text}", "identifier", line=item.line, hint=hint)
+        for item in items
+        if not item.spec().upcoming(_ANY_TIME, 1)
+    ]
+
+
+def no_json(value: object) -> str | None:
+    """Return why a value cannot be stored as JSON and read again unchanged, or None."""
+    try:
+        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        return f"{error.object[error.start]!r} is a lone surrogate, which is no text"
+    except (TypeError, ValueError, RecursionError) as error:
+        return str(error)
+    key = next(_odd_keys(value), None)
+    return None if key is None else f"the key {key!r} is no text"
+
+
+def _odd_keys(value: object) -> Iterator[object]:
+    """Yield the keys of dicts that JSON would turn into text."""
+    if isinstance(value, dict):
+        entries = cast("dict[object, object]", value)
+        yield from (key for key in entries if not isinstance(key, str))
+        for inner in entries.values():
+            yield from _odd_keys(inner)
+    elif isinstance(value, (list, tuple)):
+        for inner in cast("list[object]", value):
+            yield from _odd_keys(inner)
+
+
 def option_faults(options: CronOptions) -> list[Fault]:
     """Return what is wrong with the values of options."""
     found: list[Fault] = []
@@ -192,15 +230,14 @@ def _check(item: CronItem, where: str, faults: list[Fault]) -> None:
         )
     if item.identifier is not None and not _matches(TASK, item.identifier):
         faults.append(
-            Fault(f"{item.identifier!r} is no identifier", f"{where}.identifier", hint="letters, digits, _ and -")
+            Fault(f"{item.identifier!r} is no identifier", f"{where}.identifier", hint="letters, digits, : / _ and -")
         )
     if not isinstance(cast("object", item.payload), Mapping):
         faults.append(Fault(f"{item.payload!r} is no object", f"{where}.payload", hint="write a dict"))
     else:
-        try:
-            json.dumps(dict(item.payload), allow_nan=False).encode()
-        except (TypeError, ValueError, RecursionError) as error:
-            faults.append(Fault(f"{item.payload!r} is no JSON: {error}", f"{where}.payload"))
+        reason = no_json(dict(item.payload))
+        if reason is not None:
+            faults.append(Fault(f"{item.payload!r} is no JSON: {reason}", f"{where}.payload"))
     if not isinstance(cast("object", item.options), CronOptions):
         faults.append(Fault(f"{item.options!r} is no CronOptions", f"{where}.options", hint="write CronOptions(…)"))
         return
