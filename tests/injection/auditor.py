@@ -34,11 +34,12 @@ def audit(record: Record, database: Database, now: int) -> list[str]:
     with database.reading() as store:
         runs = {run.id: run for run in all_runs(store) if not run.id.startswith(PREFIX)}
         steps = {run_id: store.steps(run_id) for run_id in runs}
+    interrupted = _interrupted(record, runs)
     found: list[str] = []
     for run in runs.values():
-        found += _of_run(record, run, steps[run.id], now)
+        found += _of_run(record, run, steps[run.id], interrupted, now)
     found += _missing(record, runs)
-    found += _effects(record, runs)
+    found += _effects(record, interrupted)
     found += _compensations(record, runs, steps)
     found += _callers(record, runs)
     found += [f"log: {line}" for line in record.logs if not any(known in line for known in _EXPECTED_LOGS)]
@@ -46,7 +47,7 @@ def audit(record: Record, database: Database, now: int) -> list[str]:
 
 
 # -- runs --------------------------------------------------------------------------------------------------------------
-def _of_run(record: Record, run: Run, steps: list[Step], now: int) -> Iterator[str]:
+def _of_run(record: Record, run: Run, steps: list[Step], interrupted: set[str], now: int) -> Iterator[str]:
     if not run.state.ended:
         yield f"lost: {run.id} is {describe(run, steps, now)}"
         return
@@ -55,17 +56,17 @@ def _of_run(record: Record, run: Run, steps: list[Step], now: int) -> Iterator[s
     still = [f"{step.kind} {step.name}" for step in steps if step.completed is None and step.kind not in _LEFT_OPEN]
     if still and run.state is State.SUCCEEDED:
         yield f"open: {run.id} has succeeded, and its record has open steps: {still}"
-    if run.id in record.shape.expected and not _as_expected(record, run):
+    if run.id in record.shape.expected and not _as_expected(record, run, interrupted):
         yield f"result: {run.id} ended {_outcome(run)!r}, and should have ended {record.shape.expected[run.id]!r}"
 
 
-def _as_expected(record: Record, run: Run) -> bool:
+def _as_expected(record: Record, run: Run, interrupted: set[str]) -> bool:
     shape = record.shape
     if record.stopped.get(run.id):
         return run.state is State.CANCELLED
     if record.stopped and run.state is not State.SUCCEEDED:
         return True  # others depend on the one that was cancelled
-    if run.id in shape.interrupted and run.reason == "interrupted" and _may_interrupt(record, run.id):
+    if run.id in interrupted:
         return True
     outcome = _outcome(run)
     if shape.check is not None and run.state is State.SUCCEEDED:
@@ -73,11 +74,17 @@ def _as_expected(record: Record, run: Run) -> bool:
     return bool(outcome == shape.expected[run.id]) or (bool(record.stopped) and run.state is State.SUCCEEDED)
 
 
-def _may_interrupt(record: Record, run_id: str) -> bool:
-    """A process that dies, or is declared dead, in the middle: then what may not begin twice fails, unless it was recorded."""
+def _interrupted(record: Record, runs: dict[str, Run]) -> set[str]:
+    """Runs that were right to fail as interrupted.
+
+    A process that dies, or is declared dead, in the middle: then what may not begin twice fails, unless it was recorded, and so does
+    the run that called it.
+    """
     if not record.injection.has & {"kill", "takeover"}:
-        return False
-    return not record.at_death.get(run_id, False)
+        return set()
+    failed = {run_id for run_id in record.shape.interrupted if run_id in runs and runs[run_id].reason == "interrupted"}
+    found = {run_id for run_id in failed if not record.at_death.get(run_id, False)}
+    return found | {run_id for run_id in failed if any(runs[child].parent == run_id for child in found)}
 
 
 def _outcome(run: Run) -> Any:
@@ -98,14 +105,14 @@ def _missing(record: Record, runs: dict[str, Run]) -> Iterator[str]:
 
 
 # -- effects -----------------------------------------------------------------------------------------------------------
-def _effects(record: Record, runs: dict[str, Run]) -> Iterator[str]:
+def _effects(record: Record, interrupted: set[str]) -> Iterator[str]:
     yield from _repeated(record)
     entries, has = record.ledger.entries, record.injection.has
     if not has & {"kill", "takeover", "terminate"}:
         for (run_id, label), times in _count(entries, "cut").items():
             if label not in record.shape.optional:
                 yield f"cut: {label} of {run_id} was cut off {times} times"
-    if not record.stopped and not record.dropped and not _excused(record, runs):
+    if not record.stopped and not record.dropped and not interrupted:
         carried_out = {entry.label for entry in entries if entry.what == "end"}
         for label in sorted(_labels(record) - carried_out - record.shape.optional):
             yield f"skipped: {label} was never carried out"
@@ -127,10 +134,6 @@ def _repeated(record: Record) -> Iterator[str]:
             yield f"once: {label} of {run_id} was begun {times} times"
         elif not has & {"kill", "takeover"} and times > wanted:
             yield f"repeated: {label} of {run_id} was begun {times} times, {wanted} are enough"
-
-
-def _excused(record: Record, runs: dict[str, Run]) -> bool:
-    return any(run.reason == "interrupted" and _may_interrupt(record, run.id) for run in runs.values())
 
 
 def _labels(record: Record) -> set[str]:

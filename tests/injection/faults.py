@@ -12,6 +12,7 @@ from tests.injection.seams import lost_signal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mainspring.model.runs import Step
     from tests.injection.loop import CountingLoop
     from tests.injection.record import Record
     from tests.injection.scene import Caller
@@ -68,7 +69,7 @@ class Faults:
         if life is None or life.dead:
             return
         for run_id in self.record.shape.interrupted if life.connected else ():
-            self.record.at_death[run_id] = any(step.completed is not None for step in life.inner.steps(run_id))
+            self.record.at_death[run_id] = _is_recorded(life.inner.steps(run_id))
         life.dead = True
         self._tell()
 
@@ -187,3 +188,9 @@ class Faults:
 def _refuse_dead(life: LifeOf) -> None:
     if life.dead:
         raise StoreUnavailable("this process is dead")
+
+
+def _is_recorded(steps: list[Step]) -> bool:
+    """Whether what a run has begun is recorded: it has outcomes, and no step that was begun has none."""
+    under_way = any(step.completed is None and step.kind == "step" for step in steps)
+    return not under_way and any(step.completed is not None for step in steps)

@@ -32,7 +32,7 @@ class Record:
     stopped: dict[str, bool] = field(default_factory=dict[str, bool])
     """Runs that were cancelled or terminated, and whether there was something to cancel."""
     at_death: dict[str, bool] = field(default_factory=dict[str, bool])
-    """Runs at the moment of a kill, and whether an outcome of theirs was recorded."""
+    """Runs at the moment of a kill, and whether everything that they had begun was recorded."""
     done: list[str] = field(default_factory=list[str])
     dropped: list[str] = field(default_factory=list[str])
     results: dict[str, Any] = field(default_factory=dict[str, Any])

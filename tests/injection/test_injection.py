@@ -86,6 +86,14 @@ def test_a_case_is_repeated_exactly(series: Series) -> None:
         assert (first.turns, first.operations, first.problems) == (second.turns, second.operations, second.problems)
 
 
+def test_the_auditor_accepts_an_interruption_of_a_later_step_and_of_a_child(series: Series) -> None:
+    """What was under way at the kill was not recorded, although the run had recorded something before."""
+    for text in ("once_steps kill turn:38", "many_children kill turn@6:38"):
+        record = series.play(Name.parse(text))
+        assert record.at_death
+        assert not record.problems
+
+
 @pytest.mark.parametrize(
     ("statement", "seen"),
     [
