@@ -263,7 +263,7 @@ async def _invoke(ex: Execution, effect: Invoke) -> Any:
     if call.batch is not None:
         return await _invoke_batch(ex, effect)
     clock = ex.engine.clock
-    token = current.set(StepScope(ex, effect.position, effect.attempt, call.name))
+    token = current.set(StepScope(ex, effect.position, effect.attempt, call.name, on_pool=not call.is_async))
     leave = ex.engine.around(ex.run, effect.position) if ex.engine.around is not None else None
     clock.busy()
     ex.invoking += 1
@@ -381,7 +381,8 @@ def _invoke_blocking(ex: Execution, effect: Invoke) -> Any:
     call = effect.call
     if call.is_async or call.batch is not None:
         return on_loop(ex, _invoke(ex, effect))
-    token = current.set(StepScope(ex, effect.position, effect.attempt, call.name))
+    on_pool = call.timeout is not None
+    token = current.set(StepScope(ex, effect.position, effect.attempt, call.name, on_pool=on_pool))
     leave = ex.engine.around(ex.run, effect.position) if ex.engine.around is not None else None
     try:
         if call.timeout is None:

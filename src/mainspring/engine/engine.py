@@ -21,6 +21,7 @@ from mainspring.engine.residency.halting import Halting
 from mainspring.engine.residency.local_starts import LocalStarts, Slots
 from mainspring.engine.residency.phases import Phase
 from mainspring.engine.residency.residency import Residency
+from mainspring.engine.residency.threads import ElasticPool
 from mainspring.engine.residency.timers import Timers
 from mainspring.engine.residency.waits import Waits
 from mainspring.engine.runner import run_async, run_blocking
@@ -111,8 +112,8 @@ class Engine:
         """The end of the grace of a stop, by the loop's time."""
         self.given_up: set[str] = set()
         """Ids of `at_most_once` runs that this worker owns in the store and no longer executes."""
-        self._run_pool = ThreadPoolExecutor(settings.threads, "mainspring-run")
-        self.step_pool = ThreadPoolExecutor(settings.threads, "mainspring-step")
+        self.run_pool = ElasticPool(settings.threads, "mainspring-run")
+        self.step_pool = ElasticPool(settings.threads, "mainspring-step")
         self._store_pool = ThreadPoolExecutor(4, "mainspring-store")
         self.waits = Waits(self)
         self.residency = Residency(self)
@@ -237,7 +238,7 @@ class Engine:
     async def _run_on_thread(self, ex: Execution) -> Ending | None:
         context = contextvars.Context()
         try:
-            return await self.loop.run_in_executor(self._run_pool, lambda: context.run(run_blocking, ex))
+            return await self.loop.run_in_executor(self.run_pool, lambda: context.run(run_blocking, ex))
         finally:
             self.slots.count_thread(-1)
             self.clock.idle()
@@ -281,6 +282,7 @@ class Engine:
         if self.executions.get(ex.id) is ex:
             del self.executions[ex.id]
         self.slots.count_queued(ex, -1)
+        self.slots.end_yields(ex)
         if ex.signal is not None:
             # The traceback refers to every frame of the run, and they refer to it: only a full garbage collection would free them.
             ex.signal.__traceback__ = ex.signal.__context__ = None
@@ -368,7 +370,7 @@ class Engine:
     def close(self) -> None:
         self.accepting, self.draining = False, True
         self.timers.close()
-        self._run_pool.shutdown(wait=False, cancel_futures=True)
+        self.run_pool.shutdown(wait=False, cancel_futures=True)
         self.step_pool.shutdown(wait=False, cancel_futures=True)
         self._store_pool.shutdown(wait=False)
 

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-    from concurrent.futures import ThreadPoolExecutor
+    from contextlib import AbstractContextManager
     from threading import Lock
 
     from mainspring.engine.registry import Function, Registry
     from mainspring.engine.replay.signals import Halt
+    from mainspring.engine.residency.threads import ElasticPool
     from mainspring.engine.residency.timers import Timers
     from mainspring.model.clock import Clock
     from mainspring.model.runs import NewRun, Run, Step
@@ -68,6 +69,7 @@ class HasSlots(Protocol):
     def threads(self) -> int: ...
     def reserve(self, function: Function, /, *, in_run: bool) -> bool: ...
     def unreserve(self, function: Function, /) -> None: ...
+    def yielded(self, step: Any, /) -> AbstractContextManager[None]: ...
 
 
 class StartsRuns(Protocol):
@@ -125,7 +127,8 @@ class Host(Protocol):
     draining: bool
     drained_at: float | None
     patience: float
-    step_pool: ThreadPoolExecutor
+    run_pool: ElasticPool
+    step_pool: ElasticPool
     receiver: Callable[[Function, Any], Any]
     methods: Callable[[], Mapping[str, Sequence[str]]]
     on_room: Callable[[], None]

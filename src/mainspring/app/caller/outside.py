@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,6 +29,7 @@ from mainspring.store.writes import Send, Start, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+    from contextlib import AbstractContextManager
 
     from mainspring.app.caller.protocol import ActOn, Args, Find, Kwargs, Parts, Work
     from mainspring.app.functions.options import Duration, Options
@@ -82,6 +84,10 @@ class Outside:
     def _sign(self, posts: list[Post]) -> None:
         """Set the sender of messages."""
 
+    def _waiting(self) -> AbstractContextManager[None]:
+        """The context of a wait for another run."""
+        return contextlib.nullcontext()
+
     # -- colours -------------------------------------------------------------------------------------------------------
     @property
     def held_clock(self) -> Clock | None:
@@ -133,7 +139,8 @@ class Outside:
             and engine.loop is asyncio.get_running_loop()
             and started.id in engine.executions
         )
-        ending = await connection.ending(started.id, None, look_first=not fresh)
+        with self._waiting():
+            ending = await connection.ending(started.id, None, look_first=not fresh)
         return value_of(started.id, call.function.codec.result, ending)
 
     # -- transactions --------------------------------------------------------------------------------------------------
@@ -239,7 +246,8 @@ class Outside:
     @ours
     async def result(self, run_id: str, codec: ValueCodec | None, timeout: Duration | None) -> Any:
         connection = await self.runtime.connected()
-        ending = await connection.ending(run_id, timeout)
+        with self._waiting():
+            ending = await connection.ending(run_id, timeout)
         if codec is None:
             codec = await self._codec_of(connection, run_id)
         return value_of(run_id, codec, ending)
@@ -260,7 +268,9 @@ class Outside:
     @ours
     async def _ended(self, run_id: str) -> None:
         connection = await self.runtime.connected()
-        if await connection.ending(run_id, None) is None:
+        with self._waiting():
+            ending = await connection.ending(run_id, None)
+        if ending is None:
             raise NotFound(f"run {run_id!r} not found")
 
     # -- messages ------------------------------------------------------------------------------------------------------
@@ -292,7 +302,7 @@ class Outside:
     @ours
     async def get_event(self, run_id: str, key: str, codec: ValueCodec, timeout: Duration | None) -> Any:
         connection = await self.runtime.connected()
-        with Subscription(connection.subscriptions, connection.clock, run_id, timeout) as subscription:
+        with self._waiting(), Subscription(connection.subscriptions, connection.clock, run_id, timeout) as subscription:
             while True:
                 found: Reading = await self.runtime.in_thread(connection.store.messages.event, run_id, key)
                 if found.state is None:
@@ -317,7 +327,7 @@ class Outside:
     ) -> Sequence[PublishedValue]:
         """Return the next page of a stream as soon as it has entries; an empty page when the run has ended."""
         connection = await self.runtime.connected()
-        with Subscription(connection.subscriptions, connection.clock, run_id, timeout) as subscription:
+        with self._waiting(), Subscription(connection.subscriptions, connection.clock, run_id, timeout) as subscription:
             while True:
                 found: Reading = await self.runtime.in_thread(
                     connection.store.messages.stream, run_id, key, offset, _PAGE
@@ -337,7 +347,10 @@ class Outside:
     async def _ask(self, post: Post, codec: ValueCodec, timeout: Duration | None) -> Any:
         connection = await self.runtime.connected()
         post.key = key = post.key or self.runtime.ids.new()
-        with Subscription(connection.subscriptions, connection.clock, post.run, timeout) as subscription:
+        with (
+            self._waiting(),
+            Subscription(connection.subscriptions, connection.clock, post.run, timeout) as subscription,
+        ):
             sent = await connection.committer.commit(Send(post.run, [post]), patient=False)
             if sent.verdict is Verdict.UNKNOWN:
                 raise NotFound(f"run {post.run!r} not found")
@@ -484,6 +497,9 @@ class InStep(Outside):
 
     def _sign(self, posts: list[Post]) -> None:
         sign(self._scope_of_step, posts)
+
+    def _waiting(self) -> AbstractContextManager[None]:
+        return self._scope_of_step.execution.engine.slots.yielded(self._scope_of_step)
 
     def publish(self, verb: StepKind, table: Table, key: str, value: str | None) -> Coroutine[Any, Any, None]:
         del verb

@@ -111,14 +111,16 @@ class Branch:
 class StepScope:
     """The position of code inside a step. Operations are plain calls there, and runs that it starts have ids of the step."""
 
-    __slots__ = ("_draws", "_quota", "_sent", "_started", "attempt", "execution", "name", "position")
+    __slots__ = ("_draws", "_quota", "_sent", "_started", "attempt", "execution", "name", "on_pool", "position")
 
-    def __init__(self, execution: Execution, position: str, attempt: int, name: str) -> None:
+    def __init__(self, execution: Execution, position: str, attempt: int, name: str, *, on_pool: bool = False) -> None:
         self.execution = execution
         self.position = position
         # A step that is a run of its own is retried with the run, and its own count then begins at 1 again.
         self.attempt = attempt if execution.function.kind == "workflow" else execution.run.attempts - 1 + attempt
         self.name = name
+        self.on_pool = on_pool
+        """Whether the step has a thread of the pool for steps."""
         self._quota: Quota | None = None
         self._started = 0
         self._sent = 0

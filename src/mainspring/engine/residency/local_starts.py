@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
 from collections import Counter
 from functools import partial
@@ -25,11 +26,17 @@ if TYPE_CHECKING:
 
     from mainspring.engine.host import Host
     from mainspring.engine.registry import Function
+    from mainspring.engine.replay.context import StepScope
     from mainspring.engine.replay.execution import Execution
     from mainspring.model.runs import NewRun
     from mainspring.store.writes import Start
 
     Answer = Started | Recorded | BaseException
+
+log = logging.getLogger("mainspring.engine")
+
+_MOST_YIELDING = 1_000
+"""Runs that yield their slots at once. A step cannot be parked, and each thread that waits has another one started in its place."""
 
 
 class Slots:
@@ -41,6 +48,9 @@ class Slots:
         self._reserved = 0
         self._threads_reserved = 0
         self._threads_used = 0
+        self._yielding: dict[Execution, int] = {}
+        """Runs with a step that waits for another run: the number of such waits. Their slots and threads count as free."""
+        self._threads_yielded = 0
         self.paused = False
         """Whether only runs that runs of this worker start may begin here."""
         self.queued: dict[str, dict[str, int]] = {}
@@ -51,11 +61,12 @@ class Slots:
         engine = self._engine
         if not engine.accepting:
             return 0
-        return engine.settings.concurrency - (len(engine.executions) - engine.residency.waiting) - self._reserved
+        waiting = engine.residency.waiting + len(self._yielding)
+        return engine.settings.concurrency - (len(engine.executions) - waiting) - self._reserved
 
     def threads(self) -> int:
         """The number of `def` runs for which a thread is free."""
-        return self._engine.settings.threads - self._threads_used - self._threads_reserved
+        return self._engine.settings.threads - self._threads_used - self._threads_reserved + self._threads_yielded
 
     def reserve(self, function: Function, *, in_run: bool) -> bool:
         """Reserve a slot for a run that is about to be started here. Return False if none is free. Thread-safe.
@@ -92,6 +103,54 @@ class Slots:
         if blocking:
             self._threads_reserved += slots
 
+    # -- steps that wait for other runs --------------------------------------------------------------------------------
+    @contextlib.contextmanager
+    def yielded(self, step: StepScope) -> Generator[None]:
+        """Free the slot and the threads of a step while it waits for another run, which may need them to begin. Thread-safe."""
+        engine, ex = self._engine, step.execution
+        with self._lock:
+            yields = len(self._yielding) < _MOST_YIELDING
+            if yields and engine.executions.get(ex.id) is ex:  # a run that has left this worker has no slot
+                self._count_yields(ex, 1)
+        if not yields:
+            log.warning(
+                "step %s of run %s waits for another run and keeps its slot, because %d runs have yielded theirs already; the run that it"
+                " waits for may not get a slot. Wait for runs in the workflow instead of a step",
+                *(step.name, ex.id, _MOST_YIELDING),
+            )
+            yield
+            return
+        pools = [
+            pool
+            for pool, held in ((engine.run_pool, not ex.function.on_loop), (engine.step_pool, step.on_pool))
+            if held
+        ]
+        for pool in pools:
+            pool.grow()
+        engine.here(engine.on_room)
+        try:
+            yield
+        finally:
+            for pool in pools:
+                pool.shrink()
+            with self._lock:
+                if ex in self._yielding:
+                    self._count_yields(ex, -1)
+
+    def end_yields(self, ex: Execution) -> None:
+        """Count the slot of a run no longer as yielded, because the run leaves this worker. Its step may still wait. Thread-safe."""
+        with self._lock:
+            self._count_yields(ex, -self._yielding.get(ex, 0))
+
+    def _count_yields(self, ex: Execution, change: int) -> None:
+        had, left = ex in self._yielding, self._yielding.get(ex, 0) + change
+        if left:
+            self._yielding[ex] = left
+        else:
+            self._yielding.pop(ex, None)
+        if not ex.function.on_loop:
+            self._threads_yielded += bool(left) - had
+
     def count_thread(self, change: int) -> None:
         """A `def` run has got its thread, or has left it."""
         self._threads_used += change
@@ -107,7 +166,8 @@ class Slots:
     @property
     def idle(self) -> bool:
         """Whether no slot is taken or reserved. For audits."""
-        return not (self._reserved or self._threads_reserved or self._threads_used or any(self.queued.values()))
+        taken = self._reserved or self._threads_reserved or self._threads_used or self._yielding
+        return not (taken or any(self.queued.values()))
 
 
 class LocalStarts:
