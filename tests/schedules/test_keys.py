@@ -144,3 +144,21 @@ async def test_a_trigger_in_a_transaction_whose_key_is_taken_at_the_same_moment_
         assert (await app.schedules.describe("s")).starts == 0
         assert [each.id for each in await app.runs.list(workflow="work")] == ["holder"]
     client.close()
+
+
+async def test_a_tick_that_replaces_the_request_of_an_older_run_is_unfinished_with_it(store_url: str) -> None:
+    """The run has another, earlier uid than the one that the tick would have started."""
+    app = App()
+
+    @app.workflow
+    async def act() -> None:
+        await run.sleep("10m")
+
+    async with world(app, url=store_url, at=BEGIN) as w:
+        keyed = act.options(key="one", key_mode="replace")
+        older = await keyed.options(after="1h").start()
+        await app.schedules.create("s", keyed.bind(), Spec(intervals=["30m"]), Policy(Overlap.SKIP))
+        await w.advance("31m")
+        described = await app.schedules.describe("s")
+        assert (described.running, described.starts) == ([older.id], 1)
+        assert (await app.schedules.trigger("s", overlap=Overlap.SKIP)) is None, "it is unfinished"

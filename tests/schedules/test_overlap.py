@@ -152,3 +152,25 @@ async def test_under_allow_all_the_last_result_is_of_the_run_that_completed_last
     await bench.create("5m", Policy(Overlap.ALLOW_ALL, limit=6))
     await bench.to("00:30:30")
     assert bench.seen["00:30"] == ("00:05", None)
+
+
+@pytest.mark.parametrize("verb", ["retry", "reschedule", "resume"])
+async def test_an_earlier_run_that_is_made_unfinished_again_holds_up_the_next_tick(bench: Bench, verb: str) -> None:
+    if verb == "resume":
+        bench.durations = {"00:05": "30m"}
+    else:
+        bench.results = {"00:05": ValueError("no")}
+    await bench.create("5m")
+    await bench.to("00:06")
+    first = bench.app.handle("s-2022-06-01T00:05:00Z")
+    if verb == "resume":
+        await first.cancel()
+    await bench.to("00:21")
+    bench.durations, bench.results = {"00:05": "30m"}, {}
+    if verb == "reschedule":
+        await bench.app.runs.reschedule(first.id, after="3m")
+    else:
+        await getattr(bench.app.runs, verb)(first.id)
+    await bench.to("00:26")
+    assert (await bench.describe()).running == [first.id]
+    assert (await bench.outcomes())["00:25"] == "skipped_overlap"

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 
-from mainspring import App, Spec, testing
+from mainspring import App, Declaration, Spec, testing
 from mainspring.model.queues import Limits, Queue
 from mainspring.model.states import State
 from mainspring.store.open import open_store
 from mainspring.store.postgres import floors
 from mainspring.store.postgres.claim_statements import ABOVE_FLOORS, FULL
 from mainspring.store.postgres.dialect import Dialect
+from mainspring.store.sql import schedules as sql
 from mainspring.store.sql.retention import PRUNE
 from mainspring.store.verbs.prune import Keep
 from tests.store.build import (
@@ -300,3 +302,26 @@ def test_batches_of_retention_do_not_pass_over_what_was_deleted(store: Store, po
         )
         assert store.retention.prune(due, 100) == 80, "both looks were made by EXPLAIN, which deletes"
     assert everything > 2 * above, (everything, above)
+
+
+async def test_a_pass_reads_as_much_after_many_ticks_under_an_old_snapshot(postgres_url: str) -> None:
+    """Runs are searched from the oldest whose end is unprocessed, and ends by their index, however small the table is."""
+    app = App()
+
+    @app.workflow
+    async def act() -> None: ...
+
+    since = datetime(2026, 1, 1, tzinfo=UTC)
+    ids, pages = [f"{number}" for number in range(20)], list[tuple[int, int]]()
+    with psycopg.connect(postgres_url) as old, psycopg.connect(postgres_url, autocommit=True) as watch:
+        async with testing.world(app, at=since, url=postgres_url) as world:
+            await app.schedules.apply([Declaration(each, act.bind(), Spec(intervals=["1h"])) for each in ids])
+            old.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            old.execute("SELECT 1 FROM mainspring.runs")
+            for _ in range(2):
+                await world.advance("20h")
+                now = int(world.now.timestamp() * SECOND)
+                due: dict[str, Any] = {"now": now, "limit": 250, "passed": [], "due_floor": now, "ended_floor": now}
+                present = _pages_of(watch, sql.PRESENT.postgres, {"ids": ids})
+                pages.append((_pages_of(watch, sql.DUE.postgres, due), present))
+    assert all(last < 1.5 * first for first, last in zip(*pages, strict=True)), pages

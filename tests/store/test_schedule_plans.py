@@ -32,7 +32,7 @@ _FILL = {
 LOOKS: dict[str, tuple[Sql, dict[str, Any]]] = {
     "idle": (sql.DUE, {"now": NOW, "limit": 250, "passed": [], "due_floor": 0, "ended_floor": 0}),
     "present": (sql.PRESENT, {"ids": ["s1", "s2"]}),
-    "runs": (sql.UNPROCESSED_ENDS, {"ids": ["s1", "s2"]}),
+    "runs": (sql.UNPROCESSED_ENDS, {"ids": ["s1", "s2"], "since": ""}),
     "ticks": (sql.WAITING_TICKS, {"ids": ["s1", "s2"]}),
     "lock": (sql.LOCK_FREE, {"ids": ["s1", "s2"]}),
 }

@@ -126,6 +126,8 @@ class Schedule(Struct):
     last_failure: str | None = None
     fault: str | None = None
     """Why the schedule could not be planned."""
+    runs_since: str | None = ""
+    """Uid of the oldest run that is unfinished or whose end is unprocessed. None: there is no such run. Empty: unknown."""
 
 
 LEARNED_FIELDS = ("failures", "last_result", "last_failure")
@@ -146,6 +148,7 @@ PLANNED_FIELDS = (
     "skipped",
     "dropped",
     "fault",
+    "runs_since",
 )
 """The fields of a schedule that a pass of the scheduler reads and writes back."""
 

@@ -29,6 +29,8 @@ class Situation(Struct):
     schedule: Schedule
     runs: list[ScheduleRun] = field(default_factory=list["ScheduleRun"])
     """Runs of the schedule that have not ended or whose end has not been processed, oldest first."""
+    unprocessed: dict[str, str] = field(default_factory=dict[str, str])
+    """The uids of these runs by id, with those whose rows cannot be read."""
     waiting: list[Tick] = field(default_factory=list["Tick"])
     """Ticks that are pending or buffered, in the order in which they wait."""
     backfills: list[Backfill] = field(default_factory=list["Backfill"])

@@ -132,7 +132,7 @@ class Dialect(Protocol):
         ...
 
 
-_NO_TIME = 2**63 - 1
+NO_TIME = 2**63 - 1
 """A time later than all others."""
 
 
@@ -141,7 +141,7 @@ def earliest(*times: str) -> str:
 
     `least` of PostgreSQL ignores NULL. `min` of SQLite returns NULL then.
     """
-    return f"nullif(least({', '.join(f'coalesce({time}, {_NO_TIME})' for time in times)}), {_NO_TIME})"
+    return f"nullif(least({', '.join(f'coalesce({time}, {NO_TIME})' for time in times)}), {NO_TIME})"
 
 
 def distinct(column: str, condition: str) -> str:

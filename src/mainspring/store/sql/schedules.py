@@ -20,7 +20,7 @@ from mainspring.model.schedules import (
 )
 from mainspring.model.states import State
 from mainspring.store.sql.bulk import insert, update
-from mainspring.store.sql.dialect import PerDatabase, per_database
+from mainspring.store.sql.dialect import NO_TIME, PerDatabase, per_database
 from mainspring.store.sql.runs import ENDED
 from mainspring.store.sql.where import Where
 
@@ -43,7 +43,7 @@ _BOOLEANS = {"paused", "again"}
 _JSON = {"spec", "canonical", "action", "input", "policy", "skips", "last_result", "last_failure", "declared"}
 _TEXTS = {
     *("id", "workflow", "note", "pause_note", "stopped", "app", "version", "made_by", "fault", "schedule", "request"),
-    *("source", "outcome", "reason", "run", "overlap"),
+    *("source", "outcome", "reason", "run", "overlap", "runs_since"),
 }
 
 
@@ -131,21 +131,22 @@ def ticks_page(wanted: TickFilter) -> tuple[Sql, dict[str, Any]]:
 
 
 # -- data for plans ------------------------------------------------------------------------------------------------------
+_UNPROCESSED = f"completed IS NOT NULL AND {{end_unprocessed}} AND state IN {ENDED} AND completed"
 DUE = per_database(
     f"""
-  SELECT n.due, n.later, n.ended, f.id, f.workflow FROM (
+  WITH n AS (
     SELECT (SELECT min(due) FROM schedules WHERE due >= :due_floor) AS due,
       (SELECT min(due) FROM schedules WHERE due > :now) AS later,
       (SELECT min(completed) FROM {{ended_runs}}
-       WHERE completed IS NOT NULL AND {{end_unprocessed}} AND state IN {ENDED} AND completed >= :ended_floor) AS ended) n
-  LEFT JOIN (
+       WHERE {_UNPROCESSED} BETWEEN (SELECT CAST(:ended_floor AS bigint)) AND (SELECT {NO_TIME})) AS ended)
+  SELECT n.due, n.later, n.ended, f.id, f.workflow FROM n LEFT JOIN (
     SELECT found.id, min(found.workflow) AS workflow, min(found.at) AS at FROM (
       SELECT * FROM (
         SELECT id, workflow, due AS at FROM schedules WHERE due >= :due_floor AND due <= :now AND id <> ALL(:passed)
         ORDER BY due LIMIT :limit) a
       UNION ALL SELECT * FROM (
         SELECT schedule, workflow, completed FROM {{ended_runs}}
-        WHERE completed IS NOT NULL AND {{end_unprocessed}} AND state IN {ENDED} AND completed >= :ended_floor AND schedule <> ALL(:passed)
+        WHERE {_UNPROCESSED} BETWEEN (SELECT ended FROM n) AND (SELECT {NO_TIME}) AND schedule <> ALL(:passed)
         ORDER BY completed LIMIT :limit) b) found
     GROUP BY found.id ORDER BY min(found.at), found.id LIMIT :limit) f ON true
   ORDER BY f.at, f.id
@@ -156,6 +157,9 @@ DUE = per_database(
 
 Each row also has the next due time of all schedules, the next one after now, and the first unprocessed end. If there is no schedule to
 plan, one row without a schedule is returned.
+
+Ends are searched from the first one, and not at all if there is none. Bounds that PostgreSQL does not know when it plans stand for a short
+range, so it uses the index also while a small table of runs is full of dead versions.
 """
 LOOK = f"SELECT {', '.join(SCHEDULE_COLUMNS)} FROM schedules WHERE id = ANY(:ids) ORDER BY id"
 LOCK = f"{LOOK} FOR NO KEY UPDATE"
@@ -163,7 +167,7 @@ LOCK_FREE = f"{LOCK} SKIP LOCKED"
 PRESENT = per_database(
     """
   SELECT s.id,
-    EXISTS (SELECT 1 FROM {runs_of_schedules} WHERE {end_unprocessed} AND schedule = s.id),
+    EXISTS (SELECT 1 FROM {runs_of_schedules} WHERE {end_unprocessed} AND schedule = s.id AND uid >= s.runs_since),
     EXISTS (SELECT 1 FROM {waiting_ticks} WHERE outcome IN ('pending', 'buffered') AND schedule = s.id),
     EXISTS (SELECT 1 FROM backfills b WHERE b.completed IS NULL AND b.schedule = s.id),
     EXISTS (SELECT 1 FROM backfills b WHERE b.schedule = s.id AND b.until > s.cursor),
@@ -174,14 +178,15 @@ PRESENT = per_database(
 )
 """Whether schedules have rows that most of them do not have: one statement instead of five.
 
-The fourth column: whether a backfill may have ticks at times after the schedule's cursor.
+The fourth column: whether a backfill may have ticks at times after the schedule's cursor. Runs are searched from `runs_since`: while another
+transaction keeps an old snapshot open, a search from the beginning passes over an entry of each earlier run of the schedule.
 """
 _REQUEST = PerDatabase("tick ->> 'request'", "CASE WHEN json_valid(tick) THEN json_extract(tick, '$.request') END")
 UNPROCESSED_ENDS = per_database(
     f"""
   SELECT id, uid, state, reason, completed, CASE WHEN state IN {ENDED} THEN output END,
     CASE WHEN state IN {ENDED} THEN error END, coalesce({{request}}, ''), schedule
-  FROM {{runs_of_schedules}} WHERE {{end_unprocessed}} AND schedule = ANY(:ids) ORDER BY uid
+  FROM {{runs_of_schedules}} WHERE {{end_unprocessed}} AND schedule = ANY(:ids) AND uid >= :since ORDER BY uid
 """,
     request=_REQUEST,
     **_PARTS,
@@ -228,6 +233,10 @@ WRITE_BACKFILLS = insert(
     """ON CONFLICT (id) DO UPDATE SET cursor = excluded.cursor, completed = excluded.completed,
     stopped = excluded.stopped, started = excluded.started, skipped = excluded.skipped""",
 )
+LOCK_SCHEDULES_OF_RUNS = """
+  SELECT id FROM schedules WHERE id IN (SELECT schedule FROM runs WHERE id = ANY(:ids)) ORDER BY id FOR NO KEY UPDATE
+"""
+FORGET_RUNS_SINCE = "UPDATE schedules SET runs_since = '' WHERE id = :id"
 OF_SCHEDULE = "UPDATE runs SET schedule = :schedule, tick = :tick::json, end_unprocessed = true WHERE id = :id"
 RELEASE_PROMISED = (
     "UPDATE runs SET state = 'queued', due = :due, tick = :tick::json WHERE id = :id AND state = 'scheduled'"

@@ -16,6 +16,7 @@ from mainspring.store.sql.dialect import TABLES
 from mainspring.store.sql.queues import QUEUED_RUNS
 from mainspring.store.sql.retention import ENDED_NAMES, LATEST_STEPS, TABLES_OF_RUN
 from mainspring.store.sql.run_filters import LIVE_RUNS, aggregate
+from mainspring.store.sql.schedules import LOCK_SCHEDULES_OF_RUNS
 from mainspring.store.verbs import revive
 from mainspring.store.verbs.export import LOG_COLUMNS, dump, load
 from mainspring.store.verbs.fork import fork
@@ -106,11 +107,22 @@ class Management:
             return self._transactor.change(work, now)
 
     def _change_each(
-        self, ids: Sequence[str], now: int, act: Callable[[Transaction, Run], Script[bool]], *, required: bool = False
+        self,
+        ids: Sequence[str],
+        now: int,
+        act: Callable[[Transaction, Run], Script[bool]],
+        *,
+        required: bool = False,
+        revives: bool = False,
     ) -> dict[str, bool]:
-        """Change runs in one transaction. For an unknown run the answer is False, or with `required` `NotFound` is raised."""
+        """Change runs in one transaction. For an unknown run the answer is False, or with `required` `NotFound` is raised.
+
+        With `revives`, ended runs may become unfinished. Their schedules are written then, and so locked before the runs.
+        """
 
         def work(tx: Transaction) -> Script[dict[str, bool]]:
+            if revives:
+                yield from tx.lock(LOCK_SCHEDULES_OF_RUNS, ids=list(ids))
             yield from tx.lock_tree(ids)
             if required:
                 yield from find_all(tx, ids)
@@ -220,7 +232,7 @@ class Management:
                 yield from tx.execute(_INTO_QUEUE, id=run.id, queue=queue)
             return resumed
 
-        return self._change_each(ids, now, act, required=True)
+        return self._change_each(ids, now, act, required=True, revives=True)
 
     def retry(self, ids: Sequence[str], now: int) -> dict[str, bool]:
         """Retry failed runs from what they have recorded. The answer is False for a run that has not failed.
@@ -228,7 +240,7 @@ class Management:
         The recorded exception that ended a run is deleted, with what was recorded after it. If a child raised the exception, the child is
         retried. If one of the ids is unknown, `NotFound` is raised and nothing is changed.
         """
-        return self._change_each(ids, now, revive.retry, required=True)
+        return self._change_each(ids, now, revive.retry, required=True, revives=True)
 
     def complete(self, ids: Sequence[str], output: Callable[[str], str], reason: str, now: int) -> dict[str, bool]:
         """End unowned or failed runs as succeeded. The answer is False for a run that has ended otherwise, is owned, or is unknown.
@@ -267,7 +279,7 @@ class Management:
 
         The answer is False for a run that has begun, has ended otherwise, or is unknown.
         """
-        return self._change_each(ids, now, lambda tx, run: _reschedule(tx, run, move))
+        return self._change_each(ids, now, lambda tx, run: _reschedule(tx, run, move), revives=True)
 
     def set_attributes(self, ids: Sequence[str], attributes: Mapping[str, Any], now: int) -> dict[str, bool]:
         """Set attributes of runs by name. Other attributes stay, and None deletes one. The answer is False for an unknown run."""

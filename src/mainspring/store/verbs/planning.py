@@ -46,7 +46,9 @@ def read_situations(rows: Rows, now: int) -> Script[list[Situation]]:
         return []
     present = yield sql.PRESENT, {"ids": list(found)}
     runs, ticks, backfills, ahead, hooks = ([row[0] for row in present if row[number]] for number in range(1, 6))
-    for row in (yield sql.UNPROCESSED_ENDS, {"ids": runs}) if runs else ():
+    since = min((found[each].schedule.runs_since or "" for each in runs), default="")
+    for row in (yield sql.UNPROCESSED_ENDS, {"ids": runs, "since": since}) if runs else ():
+        found[row[-1]].unprocessed[row[0]] = row[1]
         found[row[-1]].runs += readable("runs", [row], sql.to_run_of)
     for row in (yield sql.WAITING_TICKS, {"ids": ticks}) if ticks else ():
         found[row[0]].waiting += readable("ticks", [row], sql.to_tick, tick_key)
@@ -88,6 +90,8 @@ def decide_all(tx: Transaction, situations: Sequence[Situation], decide: Decide)
         refused |= yield from _find_held_keys(tx, plans)
         refused = refused or (yield from _take_keys(tx, plans))
         if not refused:
+            for plan, situation in zip(plans, situations, strict=True):
+                _note_unprocessed(plan, situation)
             return plans
         fresh = [number for number, plan in enumerate(plans) if any(start.run.uid in refused for start in plan.starts)]
         discarded = [start.run for number in fresh for start in plans[number].starts]
@@ -96,6 +100,13 @@ def decide_all(tx: Transaction, situations: Sequence[Situation], decide: Decide)
             runs = (start.run for start in plans[number].starts)
             situations[number].refused |= {run.id: refused[run.uid] for run in runs if run.uid in refused}
             plans[number] = decide(situations[number])
+
+
+def _note_unprocessed(plan: Plan, situation: Situation) -> None:
+    """Let a schedule that is written remember the oldest run whose end it has not processed."""
+    earlier = (uid for run, uid in situation.unprocessed.items() if run not in plan.processed)
+    plan.schedule.runs_since = min((*earlier, *(start.run.uid for start in plan.starts)), default=None)
+    plan.moved = plan.moved or bool(plan.starts)
 
 
 def _start(tx: Transaction, plans: Iterable[Plan]) -> Script[dict[str, Refusal]]:
@@ -204,6 +215,8 @@ def _start_keyed(tx: Transaction, plan: Plan, beginning: Beginning) -> Script[No
     for tick in plan.ticks:
         if tick.run == run.id:
             tick.run = holder
+    if holder != run.id:  # it may be older than the other runs of the schedule
+        plan.schedule.runs_since = ""
     yield from tx.execute(sql.OF_SCHEDULE, schedule=plan.schedule.id, tick=beginning.tick, id=holder)
 
 

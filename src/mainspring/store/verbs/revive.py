@@ -10,6 +10,7 @@ from mainspring.model.retry_scope import FORGOTTEN_TRANSACTION, forgotten_by_res
 from mainspring.model.states import State
 from mainspring.store.sql.messages import RETURN_MESSAGE
 from mainspring.store.sql.runs import KEY_TAKEN
+from mainspring.store.sql.schedules import FORGET_RUNS_SINCE
 from mainspring.store.verbs.lookup import children_of, find, steps_of
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ def _revive(tx: Transaction, run: Run, *, as_it_was: bool) -> Script[None]:
     )  # None: it waited for its turn in a schedule
     state, due = (State.SCHEDULED, due) if due > tx.now else (State.QUEUED, tx.now)
     yield from tx.execute(_REVIVE, id=run.id, state=str(state), due=due, now=tx.now)
+    if run.schedule is not None:
+        yield from tx.execute(FORGET_RUNS_SINCE, id=run.schedule)
     tx.changes.ready = True
 
 

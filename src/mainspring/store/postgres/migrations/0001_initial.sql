@@ -234,6 +234,7 @@ CREATE TABLE schedules (
   dropped      bigint NOT NULL DEFAULT 0,             -- ticks left out because the buffer was full, or their backfill or run was stopped
   failures     bigint NOT NULL DEFAULT 0,             -- runs that failed in a row
   fault        text,                                  -- why it could not be planned
+  runs_since   text COLLATE "C" DEFAULT '',           -- uid of the oldest run whose end it has not processed; NULL: there is none; empty: not known
   attributes   jsonb NOT NULL DEFAULT '{}',           -- JSON object, to find schedules by [searched with @>]
   spec         json NOT NULL,                         -- JSON object: when, as it was entered [as written]
   canonical    json NOT NULL,                         -- JSON object: the same times in one form [as written]
@@ -554,6 +555,7 @@ CREATE VIEW schedules_view AS SELECT
   dropped,
   failures,
   fault,
+  runs_since,
   attributes,
   spec,
   canonical,

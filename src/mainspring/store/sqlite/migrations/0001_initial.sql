@@ -229,6 +229,7 @@ CREATE TABLE mainspring_schedules (
   dropped      INTEGER NOT NULL DEFAULT 0, -- ticks left out because the buffer was full, or their backfill or run was stopped
   failures     INTEGER NOT NULL DEFAULT 0, -- runs that failed in a row
   fault        TEXT,                       -- why it could not be planned
+  runs_since   TEXT DEFAULT '',            -- uid of the oldest run whose end it has not processed; NULL: there is none; empty: not known
   attributes   TEXT NOT NULL DEFAULT '{}', -- JSON object, to find schedules by
   spec         TEXT NOT NULL,              -- JSON object: when, as it was entered
   canonical    TEXT NOT NULL,              -- JSON object: the same times in one form
