@@ -41,7 +41,7 @@ from bench.history import with_past
 from bench.messages import messages
 from bench.queues import JOBS, jobs, queues
 from bench.schedules import schedules
-from bench.snapshots import snapshots
+from bench.snapshots import SNAPSHOT_KINDS, snapshots
 from bench.steady import steady
 from bench.transactions import transactions
 from bench.waking import QUEUES, waking
@@ -124,7 +124,7 @@ BUDGETS: Final = (
         Budget(
             f"{what} under an old snapshot, last", ("mainspring", f"{what} under an old snapshot, first"), at_least=0.7
         )
-        for what in ("jobs", "jobs of partitions", "sleepers", "ticks", "deleted runs")
+        for what in SNAPSHOT_KINDS
     ),
     *(Budget(f"slots in use at a distance, {what} a limit", None, at_least=80) for what in ("with", "without")),
     Budget("plain claims, many waiting", ("mainspring", "plain claims, few waiting"), at_most=2),

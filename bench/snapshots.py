@@ -33,8 +33,18 @@ JOBS = int(os.environ.get("BENCH_SNAPSHOT_JOBS", "100000"))
 PART = min(20_000, JOBS // 5)
 FEWER = 5
 """By how much the other kinds of work are fewer."""
+SNAPSHOT_KINDS = (
+    "jobs",
+    "jobs of partitions",
+    "sleepers",
+    "ticks of many schedules",
+    "ticks of few schedules",
+    "deleted runs",
+)
 _PARTITIONS = 100
 _BATCH = 500
+_ROUNDS = 20
+"""How often each of few schedules acts in a part."""
 _PAGES = (
     "SELECT pg_stat_force_next_flush(), blks_hit + blks_read FROM pg_stat_database WHERE datname = current_database()"
 )
@@ -48,19 +58,25 @@ def snapshots(target: Target) -> Iterator[Figure]:
     """The first and the last part of each kind of work."""
     if target.kind != "postgres":
         return
-    kinds: tuple[tuple[str, Work, int], ...] = (
-        ("jobs", _jobs(partitions=0), JOBS),
-        ("jobs of partitions", _jobs(partitions=_PARTITIONS), JOBS // FEWER),
-        ("sleepers", _sleepers, JOBS // FEWER),
-        ("ticks", _ticks, JOBS // FEWER),
-        ("deleted runs", _deleted, JOBS),
-    )
-    for what, work, many in kinds:
+    for what, (work, many) in _kinds().items():
         part = PART if many == JOBS else PART // FEWER
         parts = asyncio.run(_parts(target.fresh(), work, part, many // part))
         for name, (rate, pages) in (("first", parts[0]), ("last", parts[-1])):
             note = f"the {name} {part:,} of {many:,}, {pages:,.0f} pages each"
             yield Figure("mainspring", f"{what} under an old snapshot, {name}", target.kind, rate, "/s", note)
+
+
+def _kinds() -> dict[str, tuple[Work, int]]:
+    """The kinds of work, with how many pieces of each."""
+    works = (
+        (_jobs(partitions=0), JOBS),
+        (_jobs(partitions=_PARTITIONS), JOBS // FEWER),
+        (_sleepers, JOBS // FEWER),
+        (_ticks(rounds=1), JOBS // FEWER),
+        (_ticks(rounds=_ROUNDS), JOBS // FEWER),
+        (_deleted, JOBS),
+    )
+    return dict(zip(SNAPSHOT_KINDS, works, strict=True))
 
 
 class _Watch:
@@ -143,24 +159,28 @@ async def _sleepers(url: str, watch: _Watch, part: int, parts: int) -> AsyncIter
             yield
 
 
-async def _ticks(url: str, watch: _Watch, part: int, parts: int) -> AsyncIterator[None]:
-    """As many schedules as ticks in a part: each acts once in every part, on the virtual clock.
+def _ticks(*, rounds: int) -> Work:
+    """Schedules that act so many times in every part, on the virtual clock. Fewer schedules leave more versions of each behind."""
 
-    The versions of one schedule's row are another matter: they are as many as its ticks, whatever the number of schedules.
-    """
-    app = App(version="bench")
+    async def work(url: str, watch: _Watch, part: int, parts: int) -> AsyncIterator[None]:
+        app = App(version="bench")
 
-    @app.workflow
-    async def act() -> None: ...
+        @app.workflow
+        async def act() -> None: ...
 
-    async with testing.world(app, at=datetime(2026, 1, 1, tzinfo=UTC), url=url) as world:
-        declared = [Declaration(f"s{number}", act.bind(), Spec(intervals=["1h"])) for number in range(part)]
-        await app.schedules.apply(declared)
-        watch.begin()
-        for _ in range(parts):
-            yield
-            await world.advance("1h")
-            yield
+        async with testing.world(app, at=datetime(2026, 1, 1, tzinfo=UTC), url=url) as world:
+            every = Spec(intervals=["1h"])
+            await app.schedules.apply(
+                [Declaration(f"s{number}", act.bind(), every) for number in range(part // rounds)]
+            )
+            watch.begin()
+            for _ in range(parts):
+                yield
+                for _ in range(rounds):
+                    await world.advance("1h")
+                yield
+
+    return work
 
 
 async def _deleted(url: str, watch: _Watch, part: int, parts: int) -> AsyncIterator[None]:
