@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from mainspring import App, Event, Stream, run
-from mainspring.errors import NotFound, StillRunning
+from mainspring import App, Event, Stream, Tx, run
+from mainspring.errors import InvalidInput, NotFound, StillRunning
 from mainspring.testing import crash, world
 from tests.support.samples import calls
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
 
 app = App("sqlite://")
 progress = Event("progress", int)
@@ -194,3 +197,58 @@ async def test_a_run_records_that_a_stream_gave_no_value_in_time(store_url: str)
         assert await handle.result() == ["one", "two", "StillRunning"]
         *_, last = await app.runs.steps(handle.id)
         assert "StillRunning" in str(last.error)
+
+
+async def test_writing_to_a_stream_that_is_closed_is_an_error_also_after_a_replay(store_url: str) -> None:
+    app = App(store_url)
+
+    @app.step
+    async def write_in_step() -> None:
+        await run.write_stream("s", 2)
+
+    @app.transaction
+    def write_in_transaction(tx: Tx) -> None:
+        del tx
+        run.write_stream.sync("s", 3)
+
+    @app.step
+    def close_and_write() -> None:
+        run.close_stream.sync("other")
+        run.write_stream.sync("other", 4)
+
+    @app.workflow
+    async def work() -> list[str]:
+        await run.write_stream("s", 0)
+        await run.close_stream("s")
+        await run.set_event("closed", value=True)
+        await run.receive("go on")
+        refused: list[str] = []
+        writes: list[Callable[[], Awaitable[None]]] = [
+            lambda: run.write_stream("s", 1),
+            write_in_step,
+            write_in_transaction.aio,
+            close_and_write.aio,
+        ]
+        for write in writes:
+            with pytest.raises(InvalidInput, match="is closed, and its readers have ended") as error:
+                await write()
+            refused.append(str(error.value).split(";")[0])
+        await run.receive("end")
+        return refused
+
+    async with app:
+        await work.options(id="w").start()
+        await app.get_event("w", "closed")
+    async with app:
+        await app.send("w", "go on", None)
+        assert [value async for value in app.read_stream("w", "s")] == [0]
+    async with app:
+        await app.send("w", "end", None)
+        closed, other = (f"stream {name!r} of run 'w' is closed, and its readers have ended" for name in ("s", "other"))
+        assert await app.handle("w").result() == [closed, closed, closed, other]
+        assert [value async for value in app.read_stream("w", "s")] == [0]
+        assert [step.error is None for step in await app.runs.steps("w") if step.kind == "write_stream"] == [
+            True,
+            False,
+        ]
+    app.close()

@@ -15,7 +15,7 @@ from mainspring.app.waiting.in_process import Subscription, value_of
 from mainspring.engine.calls import TransactionCall
 from mainspring.engine.effects import key_error, taken_error
 from mainspring.engine.operations import questions
-from mainspring.engine.operations.messages import no_value_error, unknown_error
+from mainspring.engine.operations.messages import closed_error, no_value_error, unknown_error
 from mainspring.engine.operations.transactions import pause
 from mainspring.engine.replay.branches import ours
 from mainspring.engine.replay.context import TransactionScope
@@ -523,4 +523,9 @@ def sign(step: StepScope, posts: list[Post]) -> None:
 def entry_of(step: StepScope, table: Table, key: str, value: str | None) -> Entry:
     """Return an entry that a step publishes, as stored."""
     ex = step.execution
+    if table == "streams":
+        if value is None:
+            step.closed_streams |= {key}
+        elif key in step.closed_streams or key in ex.closed_streams:
+            raise closed_error(ex.id, key)
     return Entry(table, ex.id, key, value, ex.engine.clock.now(), step.position)

@@ -24,7 +24,7 @@ from mainspring.engine.effects import (
     waiting_write,
 )
 from mainspring.engine.replay.empty import own
-from mainspring.errors import NotFound, StillRunning
+from mainspring.errors import InvalidInput, NotFound, StillRunning
 from mainspring.model.runs import Step
 from mainspring.store.writes import RecordAndSend, Verdict
 
@@ -93,10 +93,13 @@ def send(ex: Execution, position: str, kind: StepKind, name: str, make: Callable
     recorded = ex.recall(position, kind, name)
     if recorded is not None and recorded.completed is not None:
         yield from replayed(ex, recorded, None)
+        _note_closed(ex, kind, name)
         return None
     yield from frontier(ex, position)
     now = ex.engine.clock.now()
     record = Step(ex.id, position, kind, name, started=ex.begins(), epoch=ex.epoch, output="null")
+    if kind == "write_stream" and name in ex.closed_streams:
+        return (yield from conclude(ex, record, None, error=closed_error(ex.id, name)))
     record.completed, record.seq = now, ex.take_seq()
     write = with_messages(active_write(ex, record), make())
     answer = yield from commit_or_stop(ex, write, final=record)
@@ -105,7 +108,20 @@ def send(ex: Execution, position: str, kind: StepKind, name: str, make: Callable
         return (yield from conclude(ex, record, None, error=unknown_error(answer.unknown)))
     yield from await_turn(ex, record, record)
     ex.last_time = record.completed
+    _note_closed(ex, kind, name)
     return None
+
+
+def _note_closed(ex: Execution, kind: StepKind, name: str) -> None:
+    if kind == "close_stream":
+        ex.closed_streams = own(ex.closed_streams)
+        ex.closed_streams[name] = None
+
+
+def closed_error(run: str, name: str) -> InvalidInput:
+    return InvalidInput(
+        f"stream {name!r} of run {run!r} is closed, and its readers have ended; write to it before run.close_stream, or to another stream"
+    )
 
 
 def event(ex: Execution, position: str, run: str, key: str, *, until: int | None, codec: ValueCodec) -> Flow:

@@ -111,7 +111,18 @@ class Branch:
 class StepScope:
     """The position of code inside a step. Operations are plain calls there, and runs that it starts have ids of the step."""
 
-    __slots__ = ("_draws", "_quota", "_sent", "_started", "attempt", "execution", "name", "on_pool", "position")
+    __slots__ = (
+        "_draws",
+        "_quota",
+        "_sent",
+        "_started",
+        "attempt",
+        "closed_streams",
+        "execution",
+        "name",
+        "on_pool",
+        "position",
+    )
 
     def __init__(self, execution: Execution, position: str, attempt: int, name: str, *, on_pool: bool = False) -> None:
         self.execution = execution
@@ -121,6 +132,8 @@ class StepScope:
         self.name = name
         self.on_pool = on_pool
         """Whether the step has a thread of the pool for steps."""
+        self.closed_streams: frozenset[str] = frozenset()
+        """The streams that this attempt has closed."""
         self._quota: Quota | None = None
         self._started = 0
         self._sent = 0

@@ -87,6 +87,7 @@ class Execution:
         "acting",
         "ahead",
         "branches",
+        "closed_streams",
         "complaints",
         "deadline",
         "delivery",
@@ -194,6 +195,8 @@ class Execution:
         """The last write that no caller awaits. A transaction awaits it, because it does not go through the committer."""
         self.patches: dict[str, bool] = UNUSED
         """By patch: the answer that the workflow's code has got."""
+        self.closed_streams: dict[str, None] = UNUSED
+        """The streams that the workflow has closed."""
         self.reserved: dict[int, None] = UNUSED
         """Numbers of the messages that a branch is about to receive."""
         self.unreserved = 0
