@@ -731,7 +731,7 @@ DECLARE
   new_uid CONSTANT text := _new_uid(moment);
   run_id CONSTANT text := coalesce(start.id, new_uid);
   mode CONSTANT text := coalesce(start.key_mode, 'replace');
-  timeout_us CONSTANT bigint := floor(extract(epoch FROM start.timeout) * 1000000);
+  timeout_us bigint;
   due_us bigint := now_us;
   arguments json;
   holder record;
@@ -771,11 +771,15 @@ BEGIN
   IF start.after < interval '0' THEN
     PERFORM _refuse('22023', 'after => ' || start.after || ' is negative');
   END IF;
+  IF greatest(start.after, start.timeout) > interval '365000 days' THEN -- a time that is computed with it is shown as a datetime
+    PERFORM _refuse('22023', 'the duration ' || greatest(start.after, start.timeout) || ' is longer than 365,000 days');
+  END IF;
+  timeout_us := floor(extract(epoch FROM start.timeout) * 1000000);
   IF timeout_us <= 0 THEN
     PERFORM _refuse('22023', 'a timeout must be longer than nothing');
   END IF;
-  IF start.at IN ('infinity', '-infinity') THEN
-    PERFORM _refuse('22023', 'at => ' || start.at || ' is no time');
+  IF start.at < '0001-01-01 00:00:00+00' OR start.at >= '10000-01-01 00:00:00+00' THEN
+    PERFORM _refuse('22023', 'at => ' || start.at || ' is not in the years 1 to 9999');
   END IF;
   IF start.version IS NOT NULL THEN
     PERFORM _check_text('a version', start.version);
