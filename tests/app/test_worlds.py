@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from mainspring import App, Settings, run
-from mainspring.errors import Endless
+from mainspring.errors import Endless, InvalidInput
 from mainspring.testing import clock, crash, world
 
 if TYPE_CHECKING:
@@ -51,6 +52,23 @@ async def test_a_wait_that_the_test_ends_is_none_of_those() -> None:
         await w.drain()
         await app.send(handle.id, "verdict", "yes")
         assert await handle.result() == "yes"
+
+
+async def test_time_goes_to_a_moment_with_a_zone_and_never_back() -> None:
+    async with world(app, at="2026-01-01T00:00Z") as w:
+        await w.advance_to("2026-01-02T09:00+01:00")
+        await w.advance_to(datetime(2026, 1, 2, 9, tzinfo=UTC))
+        assert w.now == datetime(2026, 1, 2, 9, tzinfo=UTC)
+        wrong: Any
+        for wrong, words in (
+            ("2026-01-03T00:00", "has no zone"),
+            (datetime(2026, 1, 3), "has no zone"),  # noqa: DTZ001
+            ("soon", "a time is a datetime or a text"),
+            (86_400, "a time is a datetime or a text"),
+            ("2026-01-02T08:00Z", "time does not go back"),
+        ):
+            with pytest.raises(InvalidInput, match=words):
+                await w.advance_to(wrong)
 
 
 async def test_when_time_has_passed_all_that_was_kept_long_enough_is_forgotten(store_url: str) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mainspring.recurrence.spec import Spec
 
 LONGEST_NOTE = 1_000
-_LONGEST_ID = 400
+LONGEST_ID = 400
 """The maximum length of a schedule id. A run's id also has the time and the request."""
 _PLAIN = Action("")
 
@@ -88,8 +88,8 @@ def check_schedule_id(value: object, what: str = "schedule id") -> str:
         raise InvalidInput(
             str(error).replace("run id", what).replace("; leave `id` out to have one made", "")
         ) from None
-    if len(checked) > _LONGEST_ID:
-        raise InvalidInput(f"the {what} {checked[:20]!r}… has {len(checked)} characters; the limit is {_LONGEST_ID}")
+    if len(checked) > LONGEST_ID:
+        raise InvalidInput(f"the {what} {checked[:20]!r}… has {len(checked)} characters; the limit is {LONGEST_ID}")
     return checked
 
 

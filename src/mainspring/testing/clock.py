@@ -47,14 +47,16 @@ class _VirtualAlarm:
         return (self.when, self.number) < (other.when, other.number)
 
 
-def _moment(at: object) -> datetime:
+def _moment(at: object) -> int:
     try:
-        start = datetime.fromisoformat(at) if isinstance(at, str) else at
+        moment = datetime.fromisoformat(at) if isinstance(at, str) else at
     except ValueError:
-        start = None
-    if not isinstance(start, datetime):
+        moment = None
+    if not isinstance(moment, datetime):
         raise InvalidInput(f"a time is a datetime or a text such as 2026-01-01T00:00Z, not {at!r}")
-    return start
+    if moment.tzinfo is None:
+        raise InvalidInput(f"the time {moment.isoformat()} has no zone; write it with one, such as 2026-01-01T00:00Z")
+    return to_micros(moment)
 
 
 class VirtualClock:
@@ -65,12 +67,7 @@ class VirtualClock:
     """
 
     def __init__(self, at: datetime | str = "2026-01-01T00:00:00Z") -> None:
-        start = _moment(at)
-        if start.tzinfo is None:
-            raise InvalidInput(
-                f"the time {start.isoformat()} has no zone; write it with one, such as 2026-01-01T00:00Z"
-            )
-        self._now = to_micros(start)
+        self._now = _moment(at)
         self._heap: list[_VirtualAlarm] = []
         self._count = 0
         self._busy = 0
@@ -139,14 +136,17 @@ class VirtualClock:
 
     async def advance(self, by: timedelta | float | str) -> None:
         """Advance wall-clock time by a duration, and finish everything that becomes due on the way."""
-        await self.advance_to(self._now + round(parse_duration(by).total_seconds() * SECOND))
+        await self._advance_to(self._now + round(parse_duration(by).total_seconds() * SECOND))
 
-    async def advance_to(self, when: datetime | int) -> None:
+    async def advance_to(self, when: datetime | str) -> None:
         """Advance wall-clock time to a moment, and finish everything that becomes due on the way.
 
-        Raises `InvalidInput` if the moment has passed or the clock is not running, and `Endless` if the test would never end.
+        Raises `InvalidInput` if the moment has no zone or has passed or the clock is not running, and `Endless` if the test would
+        never end.
         """
-        goal = when if isinstance(when, int) else to_micros(when)
+        await self._advance_to(_moment(when))
+
+    async def _advance_to(self, goal: int) -> None:
         if goal < self._now:
             raise InvalidInput(f"time does not go back: it is {self.time.isoformat()} already")
         if self._wake is None:
@@ -173,9 +173,9 @@ class VirtualClock:
         if reached is not None and not reached.done():
             reached.set_exception(error)
 
-    def set(self, when: datetime) -> None:
+    def set(self, when: datetime | str) -> None:
         """Set the clock, as an administrator would: times on the way are skipped, and time may go back."""
-        self._now = to_micros(when)
+        self._now = _moment(when)
         self._changed()
 
     @contextlib.asynccontextmanager

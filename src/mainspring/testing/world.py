@@ -86,8 +86,8 @@ class World:
         """Advance wall-clock time by a duration such as `"2h"`. Everything that becomes due on the way is done when this returns."""
         await self.clock.advance(by)
 
-    async def advance_to(self, when: datetime) -> None:
-        """Advance wall-clock time to a moment. Everything that becomes due on the way is done when this returns."""
+    async def advance_to(self, when: datetime | str) -> None:
+        """Advance wall-clock time to a moment such as `"2026-01-31T09:00Z"`. Everything that becomes due on the way is done when this returns."""
         await self.clock.advance_to(when)
 
     async def drain(self) -> None:

@@ -53,7 +53,7 @@ class BlockingWorld:
         """Let a length of wall-clock time pass. When this returns, everything that became due has happened."""
         self._move(self._inner.advance(by))
 
-    def advance_to(self, when: datetime) -> None:
+    def advance_to(self, when: datetime | str) -> None:
         """Let wall-clock time pass until a moment."""
         self._move(self._inner.advance_to(when))
 
