@@ -34,12 +34,12 @@ FAULTS = (
 """Exceptions that decoding a bad row raises. A database that cannot be reached raises others."""
 _MOST_REPORTED = 10_000
 _reported: set[tuple[str, str]] = set()
-_telling = threading.Lock()
+_reporting = threading.Lock()
 
 
 def log_bad_row(table: str, key: str, error: BaseException) -> None:
     """Log a bad row, once."""
-    with _telling:
+    with _reporting:
         if (table, key) in _reported or len(_reported) >= _MOST_REPORTED:
             return
         _reported.add((table, key))

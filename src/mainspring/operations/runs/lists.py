@@ -78,7 +78,7 @@ class SummaryPage:
 
 def summaries(dashboard: Dashboard, wanted: RunFilter) -> SummaryPage:
     """Return the page of a filter, whose limit is one more than the size of the page."""
-    found, after, further = search(dashboard, wanted, dashboard.glances.page)
+    found, after, further = search(dashboard, wanted, dashboard.runs.page)
     return SummaryPage(readable("runs", found, _summary, lambda each: each.id), after, further)
 
 
@@ -90,7 +90,7 @@ def search(
     """
     limit = wanted.limit - 1
     wanted = quickly(dashboard, within_times(wanted))
-    floor = dashboard.glances.floor(wanted.before, WITHIN) if _is_search(wanted) else None
+    floor = dashboard.runs.floor(wanted.before, WITHIN) if _is_search(wanted) else None
     further = floor is not None and (wanted.since is None or floor > wanted.since)
     found = page(replace(wanted, since=floor) if further else wanted)
     if len(found) > limit:
@@ -108,7 +108,7 @@ def recent(dashboard: Dashboard, wanted: RunFilter) -> tuple[RunFilter, int | No
         return wanted, None, None
     if not _is_search(wanted) and wanted != RunFilter(before=wanted.before, limit=wanted.limit):
         return wanted, None, WITHIN
-    floor = dashboard.glances.floor(wanted.before, WITHIN - 1)
+    floor = dashboard.runs.floor(wanted.before, WITHIN - 1)
     return replace(wanted, since=floor), None if floor is None else WITHIN, None
 
 
@@ -120,15 +120,15 @@ def quickly(dashboard: Dashboard, wanted: RunFilter) -> RunFilter:
             return replace(wanted, few_by="states")
     if wanted.workflow and _are_few(dashboard, wanted.workflow):
         return replace(wanted, few_by="workflow")
-    if wanted.completed != (None, None) and dashboard.glances.completed(wanted.completed, MOST) < MOST:
+    if wanted.completed != (None, None) and dashboard.runs.completed(wanted.completed, MOST) < MOST:
         return replace(wanted, few_by="completed")
-    if wanted.id_prefix and _few(dashboard.glances.with_prefix, wanted.id_prefix, MOST_BY_PREFIX):
+    if wanted.id_prefix and _few(dashboard.runs.with_prefix, wanted.id_prefix, MOST_BY_PREFIX):
         return replace(wanted, few_by="prefix")
     return wanted
 
 
 def _are_few(dashboard: Dashboard, workflows: Sequence[str]) -> bool:
-    return _few(dashboard.glances.ended, workflows) and sum(dashboard.live().values()) < MOST
+    return _few(dashboard.runs.ended, workflows) and sum(dashboard.live().values()) < MOST
 
 
 def _few(count: Callable[[str, int], int], values: Sequence[str], most: int = MOST) -> bool:

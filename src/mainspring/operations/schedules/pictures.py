@@ -143,7 +143,7 @@ class Pictures:
         ids = [tick.run for tick in ticks if tick.run is not None]
         if not ids:
             return ticks
-        found = self._store.dashboard.glances.page(RunFilter(ids=ids, limit=len(ids)))
+        found = self._store.dashboard.runs.page(RunFilter(ids=ids, limit=len(ids)))
         states = {run.id: appearance(run).state for run in found}
         return [replace(tick, run_state=states.get(tick.run or "")) for tick in ticks]
 

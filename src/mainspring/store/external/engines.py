@@ -49,7 +49,7 @@ class UsersEngine:
     def __repr__(self) -> str:
         return repr(self.engine)
 
-    def add_responder(self, wants: Wants) -> bool:
+    def provides(self, wants: Wants) -> bool:
         """Whether the engine provides this kind of connection to functions: its connections are all blocking or all async."""
         return wants.of_sqlalchemy and wants.is_awaited is self.is_async
 

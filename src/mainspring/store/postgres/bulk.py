@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from mainspring.store.changes import FRESH, READY, started
 from mainspring.store.postgres import bulk_statements as text
 from mainspring.store.postgres.bulk_messages import BulkMessages, watched_by, write_row
-from mainspring.store.postgres.bulk_statements import RELEASE_AND_TELL, REST, REST_AND_TELL, release_row, rest_row
 from mainspring.store.postgres.libpq import array, to_json
 from mainspring.store.sql.records import NEW_RUN_COLUMNS, RECORDED_COLUMNS, run_values, step_values, to_ending
 from mainspring.store.sql.runs import LOCK_RUNS, SKIP_LOCKED
@@ -70,11 +69,11 @@ class Bulk:
         """The positions at which runs record an outcome in this batch, which may also contain their end."""
         self._plans: tuple[tuple[frozenset[type], Callable[[list[Any]], None]], ...] = (
             (frozenset({Start}), self._starts),
-            (frozenset({RecordStep}), self._writes),
-            (frozenset({DiscardOutcome}), self._voids),
+            (frozenset({RecordStep}), self._records),
+            (frozenset({DiscardOutcome}), self._discards),
             (frozenset({Finish}), self._finishes),
-            (frozenset({RecordAndSend, Send}), self._talks),
-            (frozenset({Suspend, Release}), self._let_go),
+            (frozenset({RecordAndSend, Send}), self._messages),
+            (frozenset({Suspend, Release}), self._releases),
         )
 
     def apply(self, ops: list[Op]) -> dict[int, Result | Exception]:
@@ -110,11 +109,11 @@ class Bulk:
         self._add(text.start(lone=len(ops) == 1, notify=bool(ready)), values, later, payload=ready)
 
     # -- steps ---------------------------------------------------------------------------------------------------------
-    def _writes(self, ops: list[RecordStep]) -> None:
+    def _records(self, ops: list[RecordStep]) -> None:
         self._outcomes = {op.step.run: op.step.position for op in ops}
         if len(ops) == 1 and not (ops[0].starts or ops[0].run_state or ops[0].watch):
             lone = dict(zip(RECORDED_COLUMNS, step_values(ops[0].step), strict=True), owner=ops[0].owner)
-            self._add(text.CHECKPOINT, lone, lambda rows: self._written(ops, rows))
+            self._add(text.CHECKPOINT, lone, lambda rows: self._recorded(ops, rows))
             return
         runs = [(number, run) for number, op in enumerate(ops) for run in op.starts]
         values = _parameters([write_row(number, op) for number, op in enumerate(ops)])
@@ -130,9 +129,9 @@ class Bulk:
             watch=any(watched_by(op) is not None for op in ops),
             notify=bool(ready),
         )
-        self._add(statement, values, lambda rows: self._written(ops, rows), payload=ready)
+        self._add(statement, values, lambda rows: self._recorded(ops, rows), payload=ready)
 
-    def _written(self, ops: list[RecordStep], rows: list[Row]) -> None:
+    def _recorded(self, ops: list[RecordStep], rows: list[Row]) -> None:
         """Answer the writes. Rows with a number are applied writes, rows without one are watched runs."""
         watched = {row[2]: to_ending(row[2:]) for row in rows if row[0] is None}
         # A claim skips ready runs while they are locked, so workers must claim again.
@@ -149,19 +148,19 @@ class Bulk:
             self._answers[id(op)] = answer
             self._changes.start(op.starts, self._now)
 
-    def _voids(self, ops: list[DiscardOutcome]) -> None:
+    def _discards(self, ops: list[DiscardOutcome]) -> None:
         rows = [
             {"n": number, "run": op.run, "owner": op.owner, "epoch": op.epoch, "position": op.position}
             for number, op in enumerate(ops)
         ]
-        self._add(text.VOID, {"ops": to_json(rows)}, lambda rows: self._done(ops, rows))
+        self._add(text.DISCARD, {"ops": to_json(rows)}, lambda rows: self._done(ops, rows))
 
     def _done(self, ops: Sequence[Op], rows: list[Row]) -> None:
         for row in rows:
             self._answers[id(ops[_number(row)])] = Verdict.DONE
 
     # -- messages --------------------------------------------------------------------------------------------------------
-    def _talks(self, ops: list[RecordAndSend | Send]) -> None:
+    def _messages(self, ops: list[RecordAndSend | Send]) -> None:
         messages = BulkMessages(ops, self._here, self._now, self._changes, self._answers)
         for statement, values, later in messages.parts():
             self._add(statement, values, later, payload=messages.payload)
@@ -192,28 +191,31 @@ class Bulk:
         self._add(text.UNBLOCK, values, unblocked, payload="e")
 
     # -- suspending and releasing --------------------------------------------------------------------------------------
-    def _let_go(self, ops: Sequence[Suspend | Release]) -> None:
+    def _releases(self, ops: Sequence[Suspend | Release]) -> None:
         """Suspend and release runs in two round trips: a new statement after the locks checks whether a child has ended."""
         begin: Part = (self._sql.raw("BEGIN"), {})
         lock: Part = (self._sql.raw(_LOCK), {"ids": array(op.run for op in ops)})
         _, locked = self._db.wire.execute(begin, lock)
         mine = {(run, owner, int(epoch or 0)) for run, owner, epoch, state, *_ in locked if state in _OWNED}
         clean = [(number, op) for number, op in enumerate(ops) if (op.run, op.owner, op.epoch) in mine]
-        suspended: list[dict[str, Any]] = []
-        releases: list[dict[str, Any]] = []
-        for number, op in clean:
-            if isinstance(op, Suspend):
-                suspended.append(rest_row(number, op))
-            else:
-                releases.append(release_row(number, op))
+        suspended = [
+            {"n": number, "run": op.run, "no_later_than": op.no_later_than, "park": op.park}
+            for number, op in clean
+            if isinstance(op, Suspend)
+        ]
+        releases = [
+            {"n": number, "run": op.run, "unbegun": op.unbegun, "blocked": op.blocked}
+            for number, op in clean
+            if isinstance(op, Release)
+        ]
         ready = bool(releases) or any(row["park"] for row in suspended)
         if suspended:
-            statement = REST_AND_TELL if ready else REST
+            statement = text.SUSPEND_AND_NOTIFY if ready else text.SUSPEND
             suspending: dict[str, Value] = {"ops": to_json(suspended), "now": self._now}
             self._add(statement, suspending, lambda rows: self._done(ops, rows), payload=FRESH)
         if releases:
             values: dict[str, Value] = {"ops": to_json(releases), "now": self._now}
-            self._add(RELEASE_AND_TELL, values, lambda rows: self._done(ops, rows))
+            self._add(text.RELEASE_AND_NOTIFY, values, lambda rows: self._done(ops, rows))
         self._add("COMMIT", {}, lambda _: None)
         self._changes.ready = self._changes.ready or bool(releases)
         self._changes.fresh = self._changes.fresh or ready

@@ -8,7 +8,7 @@ locked, being cancelled or already has that outcome is not among the returned ro
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mainspring.model.runs import NewRun
 from mainspring.store.changes import FRESH, LONGEST_PAYLOAD, WORKER
@@ -21,24 +21,22 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from mainspring.store.changes import Changes
-    from mainspring.store.writes import Release, Suspend
 
 NOTIFY = "(SELECT pg_notify(:channel, :payload))"
 """Uncorrelated, so it is called once, and only if there is a row to return."""
 _SUSPENDED, _MAY_SUSPEND = suspend("r", "a.no_later_than", "a.park", ":now")
-REST = f"""
+SUSPEND = f"""
   UPDATE runs r SET {_SUSPENDED}
   FROM json_to_recordset(:ops::json) AS a (n integer, run text, no_later_than bigint, park boolean)
   WHERE r.id = a.run AND {_MAY_SUSPEND} RETURNING a.n
 """
-REST_AND_TELL = f"{REST}, {NOTIFY}"
+SUSPEND_AND_NOTIFY = f"{SUSPEND}, {NOTIFY}"
 _RELEASED, _MAY_RELEASE = release("a.blocked", "a.unbegun")
-RELEASE = f"""
+RELEASE_AND_NOTIFY = f"""
   UPDATE runs r SET {_RELEASED}
   FROM json_to_recordset(:ops::json) AS a (n integer, run text, unbegun text, blocked text)
-  WHERE r.id = a.run AND {_MAY_RELEASE} RETURNING a.n
+  WHERE r.id = a.run AND {_MAY_RELEASE} RETURNING a.n, {NOTIFY}
 """
-RELEASE_AND_TELL = f"{RELEASE}, {NOTIFY}"
 
 STEP = ", ".join(RECORDED_COLUMNS)
 _RUN = ", ".join(NEW_RUN_COLUMNS)
@@ -56,7 +54,7 @@ STEP_WRITE = _typed(RECORDED_COLUMNS) | {
     "wake": "bigint",
     "watch": "text",
 }
-_VOID = _FENCE | {"position": "text"}
+_DISCARD = _FENCE | {"position": "text"}
 _FINISH = {"run": "text", "owner": "text", "epoch": "bigint"} | _typed(
     ("state", "completed", "reason", "output", "error", "after")
 )
@@ -173,7 +171,7 @@ def write(*, lone: bool, starts: bool, run_state: bool, watch: bool, notify: boo
     if starts:
         # Without ON CONFLICT: an id that was taken a moment ago fails the statement, and each write is then applied alone.
         parts.append(
-            f"""born AS (
+            f"""started_runs AS (
     INSERT INTO runs ({_RUN}) SELECT {values(NEW_RUN_COLUMNS, "new")}
     FROM set_config('lock_timeout', :patience, true), new WHERE (new.n IN (SELECT n FROM done)) IS TRUE)"""
         )
@@ -193,11 +191,11 @@ def write(*, lone: bool, starts: bool, run_state: bool, watch: bool, notify: boo
     return f"WITH {', '.join(parts)} {answer}"
 
 
-VOID = f"""
-  WITH asked AS MATERIALIZED ({rows(_VOID)}),
+DISCARD = f"""
+  WITH asked AS MATERIALIZED ({rows(_DISCARD)}),
   mine AS MATERIALIZED (
     SELECT id, owner, epoch FROM runs WHERE id = ANY(ARRAY(SELECT run FROM asked)) ORDER BY id FOR SHARE SKIP LOCKED),
-  untaken AS (
+  returned AS (
     UPDATE messages r SET received = NULL, position = NULL
     FROM asked a JOIN mine m ON m.id = a.run AND m.owner = a.owner AND m.epoch = a.epoch
     WHERE r.run = a.run AND r.position = a.position AND r.answered IS NULL)
@@ -213,16 +211,12 @@ _END = """state = a.state, reason = coalesce(a.reason, r.reason), output = a.out
     completed = a.completed, owner = NULL, needs_attention = false, blocked = NULL"""
 
 
-def _follows(run: str, after: str) -> str:
-    """A condition: the outcome that precedes an end in the same batch was recorded."""
-    return f"""({after} IS NULL
-      OR (SELECT s.completed FROM steps s WHERE s.run = {run} AND s.position = {after}) IS NOT NULL)"""
-
-
-_MAY_END = f"""r.id = ANY(ARRAY(SELECT run FROM a)) AND r.id = a.run AND coalesce(r.owner, '') = a.owner AND r.epoch = a.epoch
+_MAY_END = """r.id = ANY(ARRAY(SELECT run FROM a)) AND r.id = a.run AND coalesce(r.owner, '') = a.owner AND r.epoch = a.epoch
     AND CASE r.state WHEN 'cancelling' THEN a.state = 'cancelled' ELSE r.state IN ('running', 'waiting') AND a.run IS NOT NULL END
-    AND {_follows("a.run", "a.after")}"""
-"""The array makes PostgreSQL find runs by their ids: for the join alone it would read all of a medium-sized table. A condition on the state
+    AND (a.after IS NULL OR (SELECT s.completed FROM steps s WHERE s.run = a.run AND s.position = a.after) IS NOT NULL)"""
+"""An outcome that precedes the end in the same batch must have been recorded.
+
+The array makes PostgreSQL find runs by their ids: for the join alone it would read all of a medium-sized table. A condition on the state
 alone would make it expect a single run, for which it would choose a nested loop.
 """
 _WAIT_FOR_NONE = "set_config('lock_timeout', '1ms', true)"
@@ -283,13 +277,3 @@ All waiters are locked, also those that need no change because their worker is n
 later statement than the one that locks its run, so one of the two sees the other. (Hence MATERIALIZED: a condition on a plain subquery
 would be pushed down below its lock.)
 """
-
-
-def rest_row(number: int, op: Suspend) -> dict[str, Any]:
-    """A row of the parameter of `REST`."""
-    return {"n": number, "run": op.run, "no_later_than": op.no_later_than, "park": op.park}
-
-
-def release_row(number: int, op: Release) -> dict[str, Any]:
-    """A row of the parameter of `RELEASE`."""
-    return {"n": number, "run": op.run, "unbegun": op.unbegun, "blocked": op.blocked}

@@ -69,7 +69,7 @@ class PostgresTransactions(Transactions):
     def transact(self, work: Callable[[Session], T], wants: Wants = Wants.TX, isolation: str | None = None) -> T:
         if wants is not Wants.TX:
             _refuse_sqlite(wants)
-            if self.engine is not None and self.engine.add_responder(wants):
+            if self.engine is not None and self.engine.provides(wants):
                 return self._transact_on(self.engine.begun(isolation), work, on_engine=True)
         with self._borrowed(fresh=wants is not Wants.TX) as connection:
             session = self._session(connection, wants)
@@ -108,7 +108,7 @@ class PostgresTransactions(Transactions):
         self, work: Callable[[Session], Awaitable[T]], wants: Wants = Wants.PSYCOPG_ASYNC, isolation: str | None = None
     ) -> T:
         _refuse_sqlite(wants)
-        if self.engine is not None and self.engine.add_responder(wants):
+        if self.engine is not None and self.engine.provides(wants):
             joined: Joined | None = None
             with _noting_refusal(lambda: joined):
                 async with self.engine.begun_async(isolation) as connection:

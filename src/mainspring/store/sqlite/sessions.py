@@ -211,7 +211,7 @@ class SqliteTransactions(Transactions):
         database, own = self._db, wants is Wants.TX
         if not own:
             _refuse_psycopg(wants)
-            if self.engine is not None and self.engine.add_responder(wants):
+            if self.engine is not None and self.engine.provides(wants):
                 return self._transact_on(self.engine.begun(None), work, on_engine=True)
         database.lend_turn()
         try:
@@ -276,7 +276,7 @@ class SqliteTransactions(Transactions):
         del isolation  # one writer at a time: always serializable
         _refuse_psycopg(wants)
         async with self._turn_async():
-            if self.engine is not None and self.engine.add_responder(wants):
+            if self.engine is not None and self.engine.provides(wants):
                 async with self.engine.begun_async(None) as connection:
                     joined = self.join(connection)
                     await joined.check_async()

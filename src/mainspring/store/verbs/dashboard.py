@@ -158,7 +158,7 @@ _FUNCTION_KEY = "function "
 _KEEP_FUNCTION = """
   INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO UPDATE SET value = excluded.value
 """
-_CAME_OF_IT = "UPDATE actions SET outcome = :outcome WHERE id = :id"
+_SET_OUTCOME = "UPDATE actions SET outcome = :outcome WHERE id = :id"
 
 
 class Entry(Struct):
@@ -229,7 +229,7 @@ class Dashboard:
     """The queries of the dashboard and the metrics, and the two tables that are kept for them."""
 
     def __init__(self, transactor: Transactor) -> None:
-        self.glances = RunLists(transactor.read)
+        self.runs = RunLists(transactor.read)
         self.ticks = TickLists(transactor.read)
         self._rows = transactor.read
         self._do = transactor.execute_many
@@ -330,7 +330,7 @@ class Dashboard:
 
     def record_outcome(self, entry: str, outcome: str) -> None:
         """Record the outcome of an action."""
-        self._do((_CAME_OF_IT, [{"id": entry, "outcome": outcome}]))
+        self._do((_SET_OUTCOME, [{"id": entry, "outcome": outcome}]))
 
     def entries(self, before: str | None, limit: int) -> list[Entry]:
         """Recorded actions, latest first."""
