@@ -82,16 +82,6 @@ class AwaitedMessage:
     """When it gives up; None: never."""
 
 
-@dataclass(frozen=True, slots=True)
-class VersionInfo:
-    """A version of the code."""
-
-    version: str
-    first_seen: datetime
-    workers: int
-    """The number of live workers with this version."""
-
-
 class Watch:
     """The queries. All of them block."""
 
@@ -152,14 +142,6 @@ class Watch:
     def queue_ages(self) -> dict[str, int]:
         """Return since when the longest waiting run of each queue is ready, in microseconds."""
         return self._store.dashboard.queue_ages()
-
-    def versions(self, limit: int = 20) -> list[VersionInfo]:
-        """Return the versions of the code that workers have executed, newest first."""
-        fleet = [worker.version for worker in self._store.workers()]
-        return [
-            VersionInfo(version, to_datetime(seen), fleet.count(version))
-            for version, seen in self._store.dashboard.versions(limit)
-        ]
 
 
 def _gathered(found: list[Minute]) -> dict[tuple[int, str], list[Minute]]:

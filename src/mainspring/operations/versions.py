@@ -76,6 +76,11 @@ class Versions:
             )
         return version
 
+    def newest(self, limit: int) -> dict[str, datetime]:
+        """Return the versions that have ever executed and when each was first seen, newest first."""
+        seen = sorted(self._store.management.versions().items(), key=lambda found: found[1], reverse=True)
+        return {version: to_datetime(first) for version, first in seen[:limit]}
+
     def list(self) -> list[VersionInfo]:
         """Return the versions that have ever executed, and those that runs request, newest first."""
         management = self._store.management

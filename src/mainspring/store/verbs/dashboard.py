@@ -90,7 +90,6 @@ _LOST = """
   GROUP BY outcome
 """
 _LOADS = "SELECT owner, count(*) FROM (SELECT owner FROM runs WHERE owner IS NOT NULL LIMIT :most) x GROUP BY owner"
-_VERSIONS = "SELECT version, first_seen FROM versions ORDER BY first_seen DESC LIMIT :limit"
 _QUEUE_AGES = f"""{distinct("queue", WAITS)}
   SELECT name, (SELECT min(due) FROM (SELECT due FROM runs WHERE {WAITS} AND queue = names.name LIMIT :most) x)
   FROM names WHERE name IS NOT NULL
@@ -276,10 +275,6 @@ class Dashboard:
     def loads(self) -> dict[str, int]:
         """The number of runs that each worker owns."""
         return dict(self._rows(_LOADS, most=10 * MOST))
-
-    def versions(self, limit: int) -> list[tuple[str, int]]:
-        """The versions of the app with the time at which each was first seen, newest first."""
-        return [(version, seen) for version, seen in self._rows(_VERSIONS, limit=limit)]
 
     def queue_ages(self) -> dict[str, int]:
         """By queue: since when the run that has waited longest is ready."""

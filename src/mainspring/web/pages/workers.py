@@ -7,7 +7,6 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from mainspring.operations.overview import VersionInfo
 from mainspring.operations.runs.lists import RunSummary
 from mainspring.operations.versions import VERSION_ACTIONS
 from mainspring.web.formatting import WHERE_REPLAY_AGREES
@@ -15,6 +14,7 @@ from mainspring.web.views import Body, NoQuery, Pages, Reason, Scene
 
 pages = Pages()
 _MOST_STRANDED = 50
+_MOST_VERSIONS = 20
 _SILENT = 60.0
 
 
@@ -34,11 +34,20 @@ class WorkerRow(Struct):
     """The number of runs that the worker owns."""
 
 
+class VersionRow(Struct):
+    """A version of the code that workers have executed."""
+
+    version: str
+    first_seen: datetime
+    workers: int
+    """The number of live workers with this version."""
+
+
 class Fleet(Struct):
     """The workers, the versions of the code, and the runs that no worker can continue."""
 
     workers: list[WorkerRow]
-    versions: list[VersionInfo]
+    versions: list[VersionRow]
     stranded: list[RunSummary]
     helps: list[str]
     """The commands that help, the most careful one first."""
@@ -79,7 +88,10 @@ def workers(scene: Scene, query: NoQuery) -> Fleet:
     stranded = operations.runs.summaries(stranded=True, state=("queued",), limit=_MOST_STRANDED).runs
     return Fleet(
         rows,
-        operations.watch.versions(),
+        [
+            VersionRow(version, seen, sum(row.version == version for row in rows))
+            for version, seen in operations.versions.newest(_MOST_VERSIONS).items()
+        ],
         [scene.redactor.summary(run) for run in stranded],
         [WHERE_REPLAY_AGREES, "mainspring runs list --stranded -o ids | mainspring versions force -"],
     )
