@@ -20,7 +20,7 @@ from mainspring.store.postgres.store import PostgresStore
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from mainspring.store.external.sessions import Session
+    from mainspring.store.external.transactions import Session
 
 DEFAULT_SERVER = 100 - 3
 """What `max_connections` of a server with default settings leaves to roles that are no superusers."""

@@ -138,7 +138,7 @@ async def test_a_lost_answer_to_the_commit_is_recognised(
 ) -> None:
     url, database = other
     shop = Shop(database)
-    make, losses = OtherDatabase._at, [0]
+    make, losses = OtherDatabase._blocking, [0]
 
     def lossy(self: OtherDatabase) -> Any:
         place = make(self)
@@ -155,7 +155,7 @@ async def test_a_lost_answer_to_the_commit_is_recognised(
 
         return Lossy()
 
-    monkeypatch.setattr(OtherDatabase, "_at", lossy)
+    monkeypatch.setattr(OtherDatabase, "_blocking", lossy)
     async with world(shop.app, url=sqlite_url):
         assert await shop.entering("lost") == "told lost"
     assert bank.entries(url) == ["lost"]

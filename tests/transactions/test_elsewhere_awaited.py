@@ -9,7 +9,7 @@ import pytest
 
 from mainspring import App, Tx, run
 from mainspring.errors import InTransaction, InvalidInput, NotFound, StoreUnavailable
-from mainspring.store.postgres.transactions import OtherPostgres
+from mainspring.store.postgres.transactions import PostgresBackend
 from mainspring.testing import world
 from tests.transactions import bank, elsewhere
 
@@ -120,16 +120,16 @@ async def test_a_lost_answer_to_the_commit_is_recognised(
     sqlite_url: str, other: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop = Shop(other)
-    make, lost = OtherPostgres.atransact, [False]
+    make, lost = PostgresBackend.atransact, [False]
 
-    async def lossy(self: OtherPostgres, work: Any, wants: Any, isolation: Any) -> Any:
+    async def lossy(self: PostgresBackend, work: Any, wants: Any, isolation: Any) -> Any:
         found = await make(self, work, wants, isolation)
         if not lost[0]:
             lost[0] = True
             raise StoreUnavailable("the line broke")
         return found
 
-    monkeypatch.setattr(OtherPostgres, "atransact", lossy)
+    monkeypatch.setattr(PostgresBackend, "atransact", lossy)
     async with world(shop.app, url=sqlite_url):
         assert await shop.entering("lost") == "told lost"
     assert bank.entries(other) == shop.executed == ["lost"]

@@ -13,7 +13,7 @@ from typing import Any
 
 from mainspring import App, Tx, run
 from mainspring.store.postgres.transactions import PostgresTransactions
-from mainspring.store.sqlite.sessions import SqliteTransactions
+from mainspring.store.sqlite.transactions import SqliteTransactions
 
 ACCOUNTS = 5
 app = App()

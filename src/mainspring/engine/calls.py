@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mainspring.model.runs import StepKind
     from mainspring.store.external.join import Inside
     from mainspring.store.external.other_database import OtherDatabase
-    from mainspring.store.external.sessions import OpenSession, Within
+    from mainspring.store.external.transactions import OpenSession, Within
 
 _ONCE = Retry(1)
 

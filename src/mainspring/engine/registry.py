@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from mainspring.store.external.other_database import OtherDatabase
-    from mainspring.store.external.sessions import Within
+    from mainspring.store.external.transactions import Within
 
 SECOND = 1_000_000
 FOR_EVER = 2**62

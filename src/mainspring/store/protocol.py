@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mainspring.model.states import State
     from mainspring.queues.fairness import Fairness
     from mainspring.store.changes import Notice, Signal
-    from mainspring.store.external.sessions import Transactions
+    from mainspring.store.external.transactions import Transactions
     from mainspring.store.verbs.dashboard import Dashboard
     from mainspring.store.verbs.defects import Defect
     from mainspring.store.verbs.manage import Management

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from mainspring.model.runs import Ending, NewRun, StepKind
     from mainspring.store.external.deferred import Deferred
     from mainspring.store.external.join import Inside
-    from mainspring.store.external.sessions import OpenSession
+    from mainspring.store.external.transactions import OpenSession
     from mainspring.store.messages import Outgoing, Table
     from mainspring.store.protocol import Store
     from mainspring.store.transaction import Script, Transaction

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from mainspring.model.runs import NewRun, StepKind
     from mainspring.model.states import State
     from mainspring.store.external.join import Inside
-    from mainspring.store.external.sessions import OpenSession
+    from mainspring.store.external.transactions import OpenSession
     from mainspring.store.messages import Message, Post, PublishedValue, Reading, Table
     from mainspring.store.protocol import Store
     from mainspring.store.sql.dialect import Sql

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from mainspring.engine.replay.execution import Execution
     from mainspring.model.runs import Run
     from mainspring.store.external.other_database import OtherDatabase
-    from mainspring.store.external.sessions import OpenSession, Session
+    from mainspring.store.external.transactions import OpenSession, Session
 
 log = logging.getLogger("mainspring.engine")
 _OWN_RUN = (

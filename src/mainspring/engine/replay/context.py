@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mainspring.engine.replay.execution import Execution
     from mainspring.store.external.join import Joined
     from mainspring.store.external.other_database import OtherDatabase
-    from mainspring.store.external.sessions import OpenSession, Session
+    from mainspring.store.external.transactions import OpenSession, Session
 
 
 class Branch:

@@ -190,7 +190,7 @@ class Joined:
 
 
 class JoinedSession:
-    """A transaction on a user's connection, opened for one function. See `mainspring.store.external.sessions.Session`."""
+    """A transaction on a user's connection, opened for one function. See `mainspring.store.external.transactions.Session`."""
 
     def __init__(self, joined: Joined) -> None:
         joined.check()

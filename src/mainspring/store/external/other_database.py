@@ -31,8 +31,8 @@ from mainspring.store.transaction import run_script, run_script_async
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Sequence
 
-    from mainspring.store.external.databases import AwaitedPlace, Place
-    from mainspring.store.external.sessions import OpenSession, Session, Transactions
+    from mainspring.store.external.backends import AsyncBackend, Backend
+    from mainspring.store.external.transactions import OpenSession, Session, Transactions
     from mainspring.store.transaction import Script
 
 T = TypeVar("T")
@@ -65,7 +65,7 @@ class OtherDatabase:
 
     def __init__(self, database: Any) -> None:
         self.database = database
-        self._place: Place | None = None
+        self._backend: Backend | None = None
         self._ready = False
         self._lock = threading.Lock()
         self._recorded: deque[Key] = deque()
@@ -88,7 +88,7 @@ class OtherDatabase:
 
     def transact(self, work: Callable[[OpenSession], T], wants: Wants, isolation: str | None) -> T:
         """Execute a transaction without recording its outcome."""
-        return self._at().transact(work, wants, isolation)
+        return self._blocking().transact(work, wants, isolation)
 
     async def atransact(self, work: Callable[[OpenSession], Awaitable[T]], wants: Wants, isolation: str | None) -> T:
         """Execute a transaction on the running loop, without recording its outcome."""
@@ -103,7 +103,7 @@ class OtherDatabase:
         no other worker can commit the same transaction.
         """
         self._make_ready()
-        place = self._at()
+        backend = self._blocking()
 
         def within(session: OpenSession) -> Outcome:
             executor = session.joined.executor
@@ -112,12 +112,12 @@ class OtherDatabase:
                 return found
             outcome = work(session)
             with _taken_means_again():
-                run_script(_kept(way, outcome, place), executor)
+                run_script(_kept(way, outcome, backend), executor)
             check()
             return outcome
 
         with self._forgetting() as done:
-            return place.transact(within, wants, way.isolation)
+            return backend.transact(within, wants, way.isolation)
 
     async def aonce(
         self,
@@ -129,7 +129,7 @@ class OtherDatabase:
         """Execute a transaction once, on the running loop; see `once`."""
         if not self._ready:
             await asyncio.to_thread(self._make_ready)
-        place = self._awaiting()
+        backend = self._awaiting()
 
         async def within(session: OpenSession) -> Outcome:
             executor = session.joined.async_executor
@@ -138,31 +138,31 @@ class OtherDatabase:
                 return found
             outcome = await work(session)
             with _taken_means_again():
-                await run_script_async(_kept(way, outcome, place), executor)
+                await run_script_async(_kept(way, outcome, backend), executor)
             await check()
             return outcome
 
         with self._forgetting() as done:
-            return await place.atransact(within, wants, way.isolation)
+            return await backend.atransact(within, wants, way.isolation)
 
     def find(self, way: Way) -> Outcome | None:
         """The outcome of a transaction whose response was lost; None: it has not committed and never will.
 
         The insert of its row waits until an attempt that is still open has committed or rolled back.
         """
-        place = self._at()
+        backend = self._blocking()
 
         def within(session: OpenSession) -> Outcome:
             found = run_script(outcomes.look(way.key), session.joined.executor)
             if found is None:
                 with _taken_means_again():
-                    run_script(_kept(way, Outcome("", ""), place), session.joined.executor)
+                    run_script(_kept(way, Outcome("", ""), backend), session.joined.executor)
                 raise _NotMade
             return found
 
         while True:
             try:
-                return place.transact(within, Wants.TX, None)
+                return backend.transact(within, Wants.TX, None)
             except _NotMade:
                 return None
             except Again:
@@ -178,13 +178,15 @@ class OtherDatabase:
         These are outcomes recorded by a process that died before it deleted the row, and those of deleted runs.
         """
         self._make_ready()
-        store, at = own.store_id(), self._at()
-        there = at.transact(lambda session: run_script(outcomes.left(store), session.joined.executor), Wants.TX, None)
+        store, backend = own.store_id(), self._blocking()
+        there = backend.transact(
+            lambda session: run_script(outcomes.left(store), session.joined.executor), Wants.TX, None
+        )
         count = 0
         for first in range(0, len(there), _SWEPT_AT_ONCE):
             useless = own.transact(partial(_no_longer_needed, there[first : first + _SWEPT_AT_ONCE]))
             if useless:
-                at.transact(partial(_forget, [Key(*each) for each in useless]), Wants.TX, None)
+                backend.transact(partial(_forget, useless), Wants.TX, None)
             count += len(useless)
         return count
 
@@ -203,26 +205,26 @@ class OtherDatabase:
 
     def close(self) -> None:
         with self._lock:
-            place, self._place, self._ready = self._place, None, False
-        if place is not None:
-            place.close()
+            backend, self._backend, self._ready = self._backend, None, False
+        if backend is not None:
+            backend.close()
 
-    def _at(self) -> Place:
+    def _blocking(self) -> Backend:
         with self._lock:
-            if self._place is None:
-                self._place = _place(self.database)
-            return self._place
+            if self._backend is None:
+                self._backend = _backend_of(self.database)
+            return self._backend
 
-    def _awaiting(self) -> AwaitedPlace:
+    def _awaiting(self) -> AsyncBackend:
         if self._is_async_engine:
-            from mainspring.store.external.databases import AlchemyPlace  # noqa: PLC0415  (only where it is used)
+            from mainspring.store.external.backends import EngineBackend  # noqa: PLC0415  (only where it is used)
 
-            return AlchemyPlace(self.database)
-        from mainspring.store.postgres.transactions import OtherPostgres  # noqa: PLC0415  (only the driver in use is loaded)
+            return EngineBackend(self.database)
+        from mainspring.store.postgres.transactions import PostgresBackend  # noqa: PLC0415  (only the driver in use is loaded)
 
-        place = self._at()
-        assert isinstance(place, OtherPostgres)  # noqa: S101  (checked when the function was registered)
-        return place
+        backend = self._blocking()
+        assert isinstance(backend, PostgresBackend)  # noqa: S101  (checked when the function was registered)
+        return backend
 
     def _make_ready(self) -> None:
         """Create the table of outcomes, if it does not exist. Of several processes that try at once, some fail and retry."""
@@ -230,7 +232,7 @@ class OtherDatabase:
             return
         for left in reversed(range(_CREATIONS)):
             try:
-                self._at().transact(
+                self._blocking().transact(
                     lambda session: session.joined.executor.execute(outcomes.CREATE, {}), Wants.TX, None
                 )
                 break
@@ -249,27 +251,27 @@ def _check_url(url: str) -> None:
         raise InvalidInput(f"database={url!r} is a temporary database; name a file")
 
 
-def _place(database: Any) -> Place:
+def _backend_of(database: Any) -> Backend:
     if hasattr(database, "sync_engine"):
         # Its connections belong to a loop. What blocks, such as looking for what an earlier attempt left, connects to the same database.
         from mainspring.store.external.engines import UsersEngine  # noqa: PLC0415  (only where it is used)
 
         database = UsersEngine(database)()
     if not isinstance(database, str):
-        from mainspring.store.external.databases import AlchemyPlace  # noqa: PLC0415  (only where it is used)
+        from mainspring.store.external.backends import EngineBackend  # noqa: PLC0415  (only where it is used)
 
-        return AlchemyPlace(database)
+        return EngineBackend(database)
     if urlsplit(database).scheme == "sqlite":
-        from mainspring.store.external.databases import SqlitePlace  # noqa: PLC0415
+        from mainspring.store.external.backends import SqliteBackend  # noqa: PLC0415
 
-        return SqlitePlace(sqlite_path(database))
-    from mainspring.store.postgres.transactions import OtherPostgres  # noqa: PLC0415  (only the driver in use is loaded)
+        return SqliteBackend(sqlite_path(database))
+    from mainspring.store.postgres.transactions import PostgresBackend  # noqa: PLC0415  (only the driver in use is loaded)
 
-    return OtherPostgres(database)
+    return PostgresBackend(database)
 
 
-def _kept(way: Way, outcome: Outcome, place: Place | AwaitedPlace) -> Script[None]:
-    return outcomes.keep(way.key, way.store, outcome, way.idle if place.on_postgres else None)
+def _kept(way: Way, outcome: Outcome, backend: Backend | AsyncBackend) -> Script[None]:
+    return outcomes.keep(way.key, way.store, outcome, way.idle if backend.on_postgres else None)
 
 
 @contextlib.contextmanager
@@ -289,7 +291,7 @@ def _is_taken(error: BaseException) -> bool:
     return state in _TAKEN if state else "IntegrityError" in names
 
 
-def _no_longer_needed(keys: Sequence[outcomes.Place], session: Session) -> list[outcomes.Place]:
+def _no_longer_needed(keys: Sequence[Key], session: Session) -> list[Key]:
     return session.joined.run(lambda tx: outcomes.no_longer_needed(tx, keys))
 
 

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
     from mainspring.store.transaction import Script, Transaction
 
-Place = tuple[str, str, str]
-"""A transaction: the uid of its run, its generation (`generation_of`), and its position."""
-
 TABLE = "mainspring_outcomes"
 CREATE = f"""
   CREATE TABLE IF NOT EXISTS {TABLE} (
@@ -56,7 +53,7 @@ def generation_of(generation: int, forgotten: int) -> str:
 
 
 class Key(Struct, frozen=True):
-    """The key of a transaction: the uid of its run, its generation, and its position."""
+    """The key of a transaction: the uid of its run, its generation (`generation_of`), and its position."""
 
     run: str
     generation: str
@@ -98,28 +95,26 @@ def forget(keys: Iterable[Key]) -> Script[None]:
         yield _FORGET, key.values()
 
 
-def left(store: str) -> Script[Sequence[Place]]:
+def left(store: str) -> Script[list[Key]]:
     """All outcomes of one app. Other apps may use the same table."""
-    rows = yield _LEFT, {"store": store}
-    return [(run, generation, position) for run, generation, position in rows]
+    return [Key(*row) for row in (yield _LEFT, {"store": store})]
 
 
-def no_longer_needed(tx: Transaction, keys: Sequence[Place]) -> Script[list[Place]]:
+def no_longer_needed(tx: Transaction, keys: Sequence[Key]) -> Script[list[Key]]:
     """The transactions in another database that no run needs any more. A script for the app's own database.
 
     Their outcome is recorded here, or their run has started over, or was deleted.
     """
-    rows = yield from tx.execute(GENERATIONS, uids=sorted({uid for uid, _, _ in keys}))
+    rows = yield from tx.execute(GENERATIONS, uids=sorted({key.run for key in keys}))
     runs = {uid: (run, generation) for uid, run, generation in rows}
     rows = yield from tx.execute(RECORDED_TRANSACTIONS, ids=sorted(run for run, _ in runs.values()))
     recorded = {(run, position): output for run, position, output in rows}
 
-    def is_needed(key: Place) -> bool:
-        uid, generation, position = key
-        if uid not in runs:
+    def is_needed(key: Key) -> bool:
+        if key.run not in runs:
             return False
-        run, latest = runs[uid]
-        forgotten = int(recorded.get((run, f"{FORGOTTEN_TRANSACTION}{position}"), 0))
-        return generation == generation_of(latest, forgotten) and (run, position) not in recorded
+        run, latest = runs[key.run]
+        forgotten = int(recorded.get((run, f"{FORGOTTEN_TRANSACTION}{key.position}"), 0))
+        return key.generation == generation_of(latest, forgotten) and (run, key.position) not in recorded
 
     return [key for key in keys if not is_needed(key)]

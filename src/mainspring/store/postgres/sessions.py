@@ -158,7 +158,7 @@ class PostgresSession:
         self._require_open()
 
     def record(self, write: RecordStep, now: int) -> State | None:
-        """See `mainspring.store.external.sessions.Session`."""
+        """See `mainspring.store.external.transactions.Session`."""
         joined = self.joined
         return joined.run(lambda tx: record_outcome(tx, write, joined.started), now)
 

@@ -14,8 +14,8 @@ from psycopg.rows import tuple_row
 from mainspring.errors import InvalidInput, StoreUnavailable
 from mainspring.store.external import sqlalchemy
 from mainspring.store.external.join import EngineSession, Joined, JoinedSession
-from mainspring.store.external.sessions import Transactions
 from mainspring.store.external.sqlalchemy import Wrapped
+from mainspring.store.external.transactions import Transactions
 from mainspring.store.external.tx import NOT_OPEN, Again, Wants
 from mainspring.store.postgres.database import Database
 from mainspring.store.postgres.dialect import Dialect
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from mainspring.store.changes import Signal
-    from mainspring.store.external.sessions import Session
+    from mainspring.store.external.transactions import Session
     from mainspring.store.sql.dialect import Sql
     from mainspring.store.transaction import AsyncExecutor, Executor, Rows, Script, Transaction, Values
 
@@ -56,7 +56,7 @@ ALL_PROCESSES = "-"
 
 
 class PostgresTransactions(Transactions):
-    """See `mainspring.store.external.sessions.Transactions`."""
+    """See `mainspring.store.external.transactions.Transactions`."""
 
     def __init__(self, database: Database, dialect: Dialect, origin: str, notify: Callable[[Signal], None]) -> None:
         self._db = database
@@ -273,8 +273,8 @@ class PostgresTransactions(Transactions):
             raise StoreUnavailable(f"the database {self._db.where} cannot be used now: {error}") from error
 
 
-class OtherPostgres(PostgresTransactions):
-    """Another PostgreSQL database than the app's own; see `mainspring.store.external.databases.Place`."""
+class PostgresBackend(PostgresTransactions):
+    """Another PostgreSQL database than the app's own; see `mainspring.store.external.backends.Backend`."""
 
     on_postgres = True
 

@@ -19,7 +19,7 @@ from mainspring.store.sqlite.batch import BAD_DATA, Batch, record_alone
 from mainspring.store.sqlite.claims import Claiming
 from mainspring.store.sqlite.database import Database
 from mainspring.store.sqlite.executor import SqliteTransactor
-from mainspring.store.sqlite.sessions import SqliteTransactions
+from mainspring.store.sqlite.transactions import SqliteTransactions
 from mainspring.store.writes import Recorded, is_checkpoint
 
 if TYPE_CHECKING:

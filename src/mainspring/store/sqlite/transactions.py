@@ -18,8 +18,8 @@ from mainspring.model.states import State
 from mainspring.store.external import sqlalchemy
 from mainspring.store.external.join import EngineSession, Joined, JoinedSession
 from mainspring.store.external.placeholders import for_sqlite
-from mainspring.store.external.sessions import Transactions
 from mainspring.store.external.sqlalchemy import Wrapped
+from mainspring.store.external.transactions import Transactions
 from mainspring.store.external.tx import NOT_OPEN, OVER, Tx, Wants, no_such
 from mainspring.store.sql.dialect import prefixed
 from mainspring.store.sql.records import RECORDED_COLUMNS, step_values
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from mainspring.store.changes import Signal
-    from mainspring.store.external.sessions import Session
+    from mainspring.store.external.transactions import Session
     from mainspring.store.external.tx import Cursor
     from mainspring.store.sealing.payloads import Payloads
     from mainspring.store.sql.dialect import Sql
@@ -115,7 +115,7 @@ class SqliteSession:
             raise rolled_back(self._cause)
 
     def record(self, write: RecordStep, now: int) -> State | None:
-        """See `mainspring.store.external.sessions.Session`.
+        """See `mainspring.store.external.transactions.Session`.
 
         The statement that writes also checks that nothing changed in between. If something did, it writes nothing.
         """
@@ -160,7 +160,7 @@ class SqliteSession:
 
 
 class AwaitedSession:
-    """An open transaction on an async connection. See `mainspring.store.external.sessions.Session`."""
+    """An open transaction on an async connection. See `mainspring.store.external.transactions.Session`."""
 
     def __init__(
         self, raw: Any, connection: BorrowedConnection, wrapped: Wrapped | None, payloads: Payloads | None
@@ -198,7 +198,7 @@ class AwaitedSession:
 
 
 class SqliteTransactions(Transactions):
-    """See `mainspring.store.external.sessions.Transactions`."""
+    """See `mainspring.store.external.transactions.Transactions`."""
 
     def __init__(self, database: Database, notify: Callable[[Signal], None]) -> None:
         self._db = database

@@ -1,4 +1,7 @@
-"""Connections to databases other than the app's own: a SQLite file, or any database of a SQLAlchemy engine."""
+"""Backends for databases other than the app's own: a SQLite file, or any database of a SQLAlchemy engine.
+
+The one for PostgreSQL is `store/postgres/transactions.py` `PostgresBackend`.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,12 @@ from mainspring.store.external.placeholders import for_psycopg, for_sqlite
 from mainspring.store.external.tx import Tx, Wants
 from mainspring.store.sql.dialect import PlainDialect
 from mainspring.store.sqlite.borrowed import BorrowedConnection
-from mainspring.store.sqlite.sessions import SqliteSession
+from mainspring.store.sqlite.transactions import SqliteSession
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from mainspring.store.external.sessions import OpenSession
+    from mainspring.store.external.transactions import OpenSession
     from mainspring.store.external.tx import Cursor
 
 T = TypeVar("T")
@@ -27,7 +30,7 @@ _BUSY_SECONDS = 60
 _PLAIN = PlainDialect()
 
 
-class Place(Protocol):
+class Backend(Protocol):
     """Another database in which transactions can be executed."""
 
     @property
@@ -36,7 +39,7 @@ class Place(Protocol):
     def close(self) -> None: ...
 
 
-class AwaitedPlace(Protocol):
+class AsyncBackend(Protocol):
     """Another database in which transactions can be executed on async connections."""
 
     @property
@@ -47,7 +50,7 @@ class AwaitedPlace(Protocol):
 
 
 # -- SQLite ------------------------------------------------------------------------------------------------------------
-class SqlitePlace:
+class SqliteBackend:
     """A SQLite file of the user's. Its settings are not changed; writers wait for each other as usual."""
 
     on_postgres = False
@@ -137,7 +140,7 @@ class _AwaitedAlchemySession(EngineSession):
         )
 
 
-class AlchemyPlace:
+class EngineBackend:
     """Any database that a SQLAlchemy engine connects to: an `Engine`, or an `AsyncEngine` for functions that are awaited."""
 
     def __init__(self, engine: Any) -> None:
