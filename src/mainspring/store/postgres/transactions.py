@@ -21,7 +21,6 @@ from mainspring.store.postgres.database import Database
 from mainspring.store.postgres.dialect import Dialect
 from mainspring.store.postgres.executor import UsersAsyncExecutor, UsersExecutor
 from mainspring.store.postgres.libpq import Wire
-from mainspring.store.postgres.same_database import Identity
 from mainspring.store.postgres.sessions import (
     LEVELS,
     RESET,
@@ -51,6 +50,10 @@ _WENT_ON = (
     "a statement of this transaction failed before, and the function went on. PostgreSQL does nothing more then: let the exception "
     "through, or put what may fail between SAVEPOINT and ROLLBACK TO SAVEPOINT"
 )
+_WHO = """
+  SELECT current_database(), extract(epoch FROM pg_postmaster_start_time())::text, to_regclass(:runs)::oid::bigint
+"""
+"""A server is identified by its start time: names and addresses depend on the route to it."""
 ALL_PROCESSES = "-"
 """The sender of a user's own commit: this process must be notified of it like the others."""
 
@@ -63,7 +66,7 @@ class PostgresTransactions(Transactions):
         self._sql = dialect
         self._origin = origin
         self._notify = notify
-        self._identity = Identity(database, dialect)
+        self._identity = _Identity(database, dialect)
         self.notify = True
 
     def transact(self, work: Callable[[Session], T], wants: Wants = Wants.TX, isolation: str | None = None) -> T:
@@ -280,6 +283,38 @@ class PostgresBackend(PostgresTransactions):
 
     def __init__(self, url: str) -> None:
         super().__init__(Database(url), Dialect("mainspring"), "", lambda _: None)
+
+
+class _Identity:
+    """The identity of the app's own database, read when first needed. Verbs that join a user's transaction must be in that database."""
+
+    def __init__(self, database: Database, dialect: Dialect) -> None:
+        self._db = database
+        self._sql = dialect
+        self._values = {"runs": f"{dialect.schema}.runs"}
+        self._own: tuple[Any, ...] | None = None
+
+    def check(self) -> Script[None]:
+        """Raise if the connection is to another database or server. Before that, the identity of the app's own is read again."""
+        (there,) = yield _WHO, self._values
+        if there == self._own or there == self._asked():
+            return
+        reason = (
+            f"which has no table {self._values['runs']}"
+            if there[2] is None
+            else "on another server"
+            if self._own is not None and there[0] == self._own[0]
+            else "another one"
+        )
+        raise InvalidInput(
+            f"this connection is to the database {there[0]!r}, {reason}, but the app's database is {self._db.where}; "
+            "only what is in one database commits together"
+        )
+
+    def _asked(self) -> tuple[Any, ...]:
+        with self._db.connection() as db:
+            self._own = tuple(db.execute(self._sql(_WHO), self._values).fetchall()[0])
+        return self._own
 
 
 class _JoinedExecutor(UsersExecutor):
