@@ -131,10 +131,7 @@ UNTOUCHED = {
     "list_instances": "written when an instance is named while a worker runs; every heartbeat looks whether it has to be",
     "list_crontab": "written when a crontab file changes while a worker runs",
     "management.empty": "refused while a worker lives, and a case has one",
-    "management.ended_functions": "read for metrics",
-    "management.step_times": "read for metrics and by the dashboard",
     "management.set_newest": "as a deploy does, it changes which declarations hold",
-    "management.oldest_ready": "read for metrics",
     "messages.received": "read by the dashboard and the command line",
     "messages.streams": "read by the dashboard and the command line",
     "retention.begin_sweep": "once a day, for values that a codec keeps elsewhere; no run depends on it",
@@ -145,7 +142,8 @@ UNTOUCHED = {
     "server_state": "read for metrics and by the command line",
     "size": "read by the command line",
     "transactions.use": "set before the first transaction",
-    "dashboard": "figures and notes of the dashboard, on which no run depends",
+    "dashboard": "figures, on which no run depends",
+    "audit": "notes of what operators did, on which no run depends",
 }
 """Verbs, and nouns with all their verbs, that no case has to call, and why."""
 

@@ -218,12 +218,12 @@ async def test_every_action_is_written_down_with_who_what_and_why(shop: Shop) ->
 
 async def test_what_cannot_be_written_down_is_not_done(one_shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     from mainspring.errors import StoreUnavailable  # noqa: PLC0415
-    from mainspring.store.verbs.dashboard import Dashboard  # noqa: PLC0415
+    from mainspring.store.verbs.audit import Audit  # noqa: PLC0415
 
     def fail(*_: object) -> None:
         raise StoreUnavailable("the database is away")
 
-    monkeypatch.setattr(Dashboard, "note", fail)
+    monkeypatch.setattr(Audit, "note", fail)
     async with one_shop.asking() as asking:
         assert (await asking.post("/api/runs/cancel", json={"ids": ["order-4"]})).status_code == 503
     assert (await one_shop.app.runs.get("order-4")).state == "waiting"

@@ -74,7 +74,7 @@ async def test_a_cookie_and_the_database_tell_nothing_of_the_token(shop: Shop) -
         first = asking.cookies["mainspring_session"]
         await sign_in(asking, ADA)
         assert asking.cookies["mainspring_session"] != first
-        kept = str(shop.app._runtime.connection().store.dashboard.sessions())
+        kept = str(shop.app._runtime.connection().store.audit.sessions())
     assert "token" in kept  # the user's name
     assert first not in kept
     assert ADA not in kept

@@ -11,7 +11,7 @@ from mainspring.errors import InvalidInput
 from mainspring.operations.filters import cursor
 from mainspring.operations.records import shown
 from mainspring.store.sealing.payloads import shown_input
-from mainspring.store.verbs.dashboard import Entry
+from mainspring.store.verbs.audit import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -64,7 +64,7 @@ class Audit:
     """The audit log. All verbs block."""
 
     def __init__(self, store: Store, clock: Clock, ids: IdMaker) -> None:
-        self._store = store.dashboard
+        self._store = store.audit
         self._clock = clock
         self._ids = ids
 

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from mainspring.operations.runs.lists import RunSummary
-    from mainspring.store.verbs.dashboard import Amount
-    from mainspring.store.verbs.manage import StepTime
+    from mainspring.store.verbs.dashboard import Amount, StepTime
 
 
 @dataclass(frozen=True, slots=True)

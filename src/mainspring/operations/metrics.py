@@ -151,9 +151,9 @@ class Metrics:
             "mainspring_step_failure_ratio", "gauge", f"The part of the calls of steps that failed, {of_latest}"
         )
         attempts = Family("mainspring_step_attempts", "gauge", f"Attempts of a call of a step, on average, {of_latest}")
-        management = self._store.management
-        for workflow in management.ended_functions()[:_MOST_FUNCTIONS]:
-            for each in step_figures_of(management.step_times(workflow, _LATEST)):
+        dashboard = self._store.dashboard
+        for workflow in dashboard.ended_functions()[:_MOST_FUNCTIONS]:
+            for each in step_figures_of(dashboard.step_times(workflow, _LATEST)):
                 if not shows_step(workflow, each.name):
                     continue
                 labels = {"workflow": workflow, "step": each.name}

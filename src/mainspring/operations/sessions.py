@@ -42,7 +42,7 @@ class Sessions:
     """The sessions of one database. All verbs block."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
-        self._store = store.dashboard
+        self._store = store.audit
         self._clock = clock
 
     def begin(self, who: str, mark: str, *, address: str | None, seconds: int) -> str:

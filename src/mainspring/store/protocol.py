@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mainspring.queues.fairness import Fairness
     from mainspring.store.changes import Notice, Signal
     from mainspring.store.external.transactions import Transactions
+    from mainspring.store.verbs.audit import Audit
     from mainspring.store.verbs.dashboard import Dashboard
     from mainspring.store.verbs.defects import Defect
     from mainspring.store.verbs.manage import Management
@@ -161,7 +162,9 @@ class Store(Protocol):
     queues: Queues
     """Queues and their limits."""
     dashboard: Dashboard
-    """Queries of the dashboard, counters of workers, and the audit log."""
+    """Figures of runs and schedules, and the counters of workers that they are read from."""
+    audit: Audit
+    """The audit log of operators, and their sessions in the dashboard."""
 
     @property
     def transactions(self) -> Transactions:

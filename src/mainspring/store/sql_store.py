@@ -11,6 +11,7 @@ from mainspring.store.sql.records import WORKER_COLUMNS, to_ending, to_run, to_s
 from mainspring.store.sql.runs import COUNT_BY_STATE, ENDINGS, GET_RUN, ORPHANED, OWNED_RUNS, OWNED_STATE, STRAND
 from mainspring.store.sql.steps import GET_STEP, LIST_STEPS
 from mainspring.store.verbs import stop
+from mainspring.store.verbs.audit import Audit
 from mainspring.store.verbs.dashboard import Dashboard
 from mainspring.store.verbs.lists import runs_page
 from mainspring.store.verbs.manage import Management
@@ -55,6 +56,7 @@ class SqlStore:
         self.unknown = UnknownFunctions(transactor)
         self.unreported_ends = UnreportedEnds(transactor)
         self.dashboard = Dashboard(transactor)
+        self.audit = Audit(transactor)
 
     def _publish(self, changes: Changes) -> None:
         """Publish the changes of a transaction in this process."""

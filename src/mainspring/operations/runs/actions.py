@@ -11,12 +11,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from mainspring.errors import InvalidInput
-from mainspring.model.clock import SECOND
 from mainspring.model.given import check_name, check_several
 from mainspring.model.ids import IdMaker, check_run_id
 from mainspring.model.states import LIVE, State
 from mainspring.operations.actions import Action, Answer, Role, summary_of
-from mainspring.operations.figures import LATEST, MOST_RUNS, StepFigures, step_figures_of
 from mainspring.operations.filters import attributes_text, text
 from mainspring.operations.queues import check_queue_name
 from mainspring.operations.runs.bulk import act_on
@@ -338,18 +336,6 @@ class RunActions:
         """Import runs that `export` wrote, all of them or none. Raises `InvalidInput` if a line is wrong."""
         new, there = self._management.load(records_of(lines), self._clock.now())
         return Loaded(new, there)
-
-    def lag(self) -> float | None:
-        """Return the seconds for which the longest waiting run has been ready for a worker. None: no run waits."""
-        since = self._management.oldest_ready()
-        return None if since is None else max(0, self._clock.now() - since) / SECOND
-
-    # -- figures -------------------------------------------------------------------------------------------------------
-    def step_figures(self, workflow: str, last: int = LATEST) -> list[StepFigures]:
-        """How the steps of a function have gone in its runs that ended last, those that take longest first."""
-        if isinstance(last, bool) or not isinstance(last, int) or not 1 <= last <= MOST_RUNS:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidInput(f"last is a number of runs from 1 to {MOST_RUNS:,}, not {last!r}")
-        return step_figures_of(self._management.step_times(text("workflow", workflow) or "", last))
 
 
 def check_reason(reason: str | None) -> str | None:

@@ -50,7 +50,7 @@ def figures_of(store: Store, wanted: RunFilter, by: str | Sequence[str], bucket:
     if span is not None and span < SECOND:
         raise InvalidInput(f"a span of time is at least a second, not {bucket}")
     wanted, newest, most = recent(store.dashboard, wanted)
-    found = store.management.aggregate(wanted, by, span, most)
+    found = store.dashboard.aggregate(wanted, by, span, most)
     if most is not None and sum(row[-4] for row in found) >= most:
         newest = most
     return [_figures(row, by, newest, spans=span is not None) for row in found]

@@ -11,7 +11,8 @@ from mainspring.errors import InvalidInput, NotFound
 from mainspring.model.clock import SECOND, to_datetime
 from mainspring.model.given import check_name
 from mainspring.model.states import State  # noqa: TC001  (what is recorded is read back by its annotations)
-from mainspring.operations.filters import RunFilters, page_size, run_filter
+from mainspring.operations.figures import LATEST, MOST_RUNS, StepFigures, step_figures_of
+from mainspring.operations.filters import RunFilters, page_size, run_filter, text
 from mainspring.operations.records import Page, appearance, moment, shown
 from mainspring.operations.runs.actions import RUN_ACTIONS, Changed, RunActions, RunAnswer, not_found
 from mainspring.operations.runs.bulk import meant
@@ -278,8 +279,19 @@ class Runs(RunActions):
 
     def count(self, verb: str, filters: RunFilters) -> int:
         """Return how many runs a verb would act on now."""
-        rows = self._management.aggregate(meant(filters, RUN_ACTIONS[verb].states), (), None)
+        rows = self._store.dashboard.aggregate(meant(filters, RUN_ACTIONS[verb].states), (), None)
         return sum(row[-4] for row in rows)
+
+    def lag(self) -> float | None:
+        """Return the seconds for which the longest waiting run has been ready for a worker. None: no run waits."""
+        since = self._store.dashboard.oldest_ready()
+        return None if since is None else max(0, self._clock.now() - since) / SECOND
+
+    def step_figures(self, workflow: str, last: int = LATEST) -> builtins.list[StepFigures]:
+        """How the steps of a function have gone in its runs that ended last, those that take longest first."""
+        if isinstance(last, bool) or not isinstance(last, int) or not 1 <= last <= MOST_RUNS:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidInput(f"last is a number of runs from 1 to {MOST_RUNS:,}, not {last!r}")
+        return step_figures_of(self._store.dashboard.step_times(text("workflow", workflow) or "", last))
 
     def answer(self, verb: str, changed: Changed) -> RunAnswer:
         """Return the answer of a verb as text, with the unchanged runs that do not exist."""

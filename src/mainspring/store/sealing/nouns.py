@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mainspring.model.schedules import Backfill, Schedule, Tick
     from mainspring.store.schedules import Decide, Passed, Plan, SetAside, Situation
     from mainspring.store.sealing.payloads import Payloads
-    from mainspring.store.verbs.dashboard import Dashboard, Entry
+    from mainspring.store.verbs.audit import Audit, Entry
     from mainspring.store.verbs.manage import Management
     from mainspring.store.verbs.schedules import Schedules
 
@@ -135,11 +135,11 @@ class SealedManagement(Sealed):
         return line
 
 
-class SealedDashboard(Sealed):
-    """See `mainspring.store.verbs.dashboard.Dashboard`."""
+class SealedAudit(Sealed):
+    """See `mainspring.store.verbs.audit.Audit`."""
 
     opens: ClassVar = {"entries": opened}
-    _inner: Dashboard
+    _inner: Audit
 
     def note(self, entry: Entry) -> None:
         self._inner.note(sealed(self._payloads, entry))

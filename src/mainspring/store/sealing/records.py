@@ -13,7 +13,7 @@ from mainspring.model.schedules import Schedule, ScheduleRun
 from mainspring.store.messages import Entry, Message, Post, PublishedValue, Reading, Reply
 from mainspring.store.schedules import Beginning, Plan, Situation
 from mainspring.store.sealing.payloads import Payloads
-from mainspring.store.verbs import dashboard
+from mainspring.store.verbs import audit
 from mainspring.store.verbs.scheduled_functions import FunctionRow
 from mainspring.store.writes import (
     Complete,
@@ -82,7 +82,7 @@ _FIELDS: Mapping[type, Mapping[str, tuple[How, str]]] = {
     ScheduleRun: {"output": (_VALUE, "run {0.id}"), "error": (_ERROR, "run {0.id}")},
     Beginning: {"tick": (_TICK, "the tick of run {0.run.id}")},
     # actions of operators, which often contain values
-    dashboard.Entry: {"details": (_VALUE, _AUDIT), "outcome": (_VALUE, _AUDIT)},
+    audit.Entry: {"details": (_VALUE, _AUDIT), "outcome": (_VALUE, _AUDIT)},
 }
 """The fields with users' values. The text names the value in messages of errors."""
 _PARTS: Mapping[type, tuple[str, ...]] = {

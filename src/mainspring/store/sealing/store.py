@@ -12,7 +12,7 @@ from mainspring.errors import PayloadError
 from mainspring.model.states import State
 from mainspring.store.sealing.nouns import (
     Sealed,
-    SealedDashboard,
+    SealedAudit,
     SealedFunctions,
     SealedManagement,
     SealedMessages,
@@ -53,7 +53,7 @@ class SealedStore(Sealed):
         self.schedules = SealedSchedules(inner.schedules, payloads)
         self.management = SealedManagement(inner.management, payloads)
         self.functions = SealedFunctions(inner.functions, payloads)
-        self.dashboard = SealedDashboard(inner.dashboard, payloads)
+        self.audit = SealedAudit(inner.audit, payloads)
 
     def apply(self, ops: Sequence[Op], now: int) -> list[Result | Exception]:
         """Apply writes. A write that cannot be encoded is answered with its exception, and so are later writes of the same run."""

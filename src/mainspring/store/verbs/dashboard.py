@@ -1,4 +1,4 @@
-"""Queries of the dashboard and the metrics, and the audit log of operators. The same statements in every store.
+"""Figures of runs and schedules, for the dashboard and the metrics. The same statements in every store.
 
 No query counts through history: unfinished runs are counted through indexes and up to a limit, ended runs were added up in `activity` by
 the workers as they ended.
@@ -13,7 +13,9 @@ from msgspec import Struct
 from mainspring.model.clock import SECOND
 from mainspring.model.states import LIVE, State
 from mainspring.store.sql.dialect import distinct, per_database
-from mainspring.store.sql.queues import READY, RESUMES, WAITS
+from mainspring.store.sql.queues import QUEUED_RUNS, READY, RESUMES, WAITS
+from mainspring.store.sql.retention import ENDED_NAMES, LATEST_STEPS
+from mainspring.store.sql.run_filters import aggregate
 from mainspring.store.sql.schedules import WILL_ACT
 from mainspring.store.verbs.lists import RunLists, TickLists
 from mainspring.store.verbs.unreported_ends import UNREPORTED
@@ -21,6 +23,7 @@ from mainspring.store.verbs.unreported_ends import UNREPORTED
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from mainspring.model.runs import RunFilter
     from mainspring.store.sql.dialect import Sql
     from mainspring.store.transaction import Transactor
 
@@ -29,6 +32,7 @@ MOST = 10_000
 LATE = 10_000_000
 """A run that has been ready for longer than this is late."""
 MINUTE = 60_000_000
+_MOST_STEPS = 100_000
 WAITS_SEEN = 10_000
 """The most open waits that a query for runs that wait for a message reads."""
 
@@ -65,6 +69,7 @@ _READY = [
     for condition in (READY, RESUMES)
 ]
 """One statement for each index of ready runs. Of runs of one priority the oldest come first."""
+_OLDEST_READY = f"SELECT min(due) FROM {QUEUED_RUNS} WHERE blocked IS NULL"
 _LATER = """
   SELECT state, count(*) FROM (
     SELECT state FROM runs WHERE owner IS NULL AND state IN ('scheduled', 'waiting') LIMIT :most) x
@@ -144,33 +149,11 @@ _ADD_TO_TOTAL = """
 """
 _FORGET = "DELETE FROM activity WHERE minute < :before"
 
-_AUDIT = "id, at, who, action, subject, reason, details, outcome"
-_NOTE = f"""
-  INSERT INTO actions ({_AUDIT}) VALUES (:id, :at, :who, :action, :subject, :reason, :details, :outcome)
-"""
-_KEEP_SESSION = "INSERT INTO meta (key, value) VALUES (:key, :value)"
-_SESSION = "SELECT value FROM meta WHERE key = :key"
-_SESSIONS = "SELECT key, value FROM meta WHERE key LIKE :like"
-_END_SESSION = "DELETE FROM meta WHERE key = :key"
-_SESSION_KEY = "session "
 _FUNCTION_KEY = "function "
+_FUNCTIONS = "SELECT key, value FROM meta WHERE key LIKE :like"
 _KEEP_FUNCTION = """
   INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO UPDATE SET value = excluded.value
 """
-_SET_OUTCOME = "UPDATE actions SET outcome = :outcome WHERE id = :id"
-
-
-class Entry(Struct):
-    """An action of an operator. `subject`, `details` and `outcome` are JSON. `outcome` is None until the action has ended."""
-
-    id: str
-    at: int
-    who: str
-    action: str
-    subject: str
-    reason: str | None
-    details: str
-    outcome: str | None = None
 
 
 class Amount(Struct, frozen=True):
@@ -224,8 +207,18 @@ class ScheduleTotals(Struct, frozen=True):
     failing: int
 
 
+class StepTime(Struct, frozen=True):
+    """One call of a step or transaction: its duration, its attempts, and whether it failed."""
+
+    name: str
+    kind: str
+    micros: int
+    attempts: int
+    failed: bool
+
+
 class Dashboard:
-    """The queries of the dashboard and the metrics, and the two tables that are kept for them."""
+    """The queries of the dashboard and the metrics, and the tables that are kept for them."""
 
     def __init__(self, transactor: Transactor) -> None:
         self.runs = RunLists(transactor.read)
@@ -267,6 +260,11 @@ class Dashboard:
             count, late = count + some, late + int(some_late)
             oldest = first if oldest is None or (first is not None and first < oldest) else oldest
         return Ready(min(count, MOST), min(late, MOST), oldest)
+
+    def oldest_ready(self) -> int | None:
+        """Since when the run that has waited longest for a worker is ready; None: no run waits."""
+        found: int | None = self._rows(_OLDEST_READY)[0][0]
+        return found
 
     def lost(self, since: int) -> dict[str, int]:
         """Ticks since a time that started no run and perhaps should have, by outcome."""
@@ -310,6 +308,26 @@ class Dashboard:
         found = self._summed((_TOTALS, _UNREPORTED_TOTALS))
         return [Amount(*row) for row in found]
 
+    def step_times(self, workflow: str, runs: int) -> list[StepTime]:
+        """The calls of steps and transactions in the runs of a function that ended last, at most so many runs."""
+        rows = self._rows(LATEST_STEPS, workflow=workflow, runs=runs, most=_MOST_STEPS)
+        return [StepTime(name, kind, took, attempts, bool(failed)) for name, kind, took, attempts, failed in rows]
+
+    def ended_functions(self) -> list[str]:
+        """The functions with ended runs, by name."""
+        return sorted(name for (name,) in self._rows(ENDED_NAMES) if name is not None)
+
+    def aggregate(
+        self, wanted: RunFilter, by: Sequence[str], bucket: int | None, most: int | None = None
+    ) -> list[tuple[Any, ...]]:
+        """Figures of runs by columns, and by spans of `bucket` microseconds of their creation time. Of the newest ones, up to `most`.
+
+        Each row: the keys, the number of runs, the longest wait before the first claim, the average and the longest time from there to the
+        end. Times are in microseconds.
+        """
+        statement, values = aggregate(wanted, by, bucket, most)
+        return self._rows(statement, **values)
+
     def _summed(self, statements: Sequence[Sql], **values: Any) -> list[tuple[Any, ...]]:
         """The rows of statements, with the sums of their last two columns for all rows that are otherwise alike."""
         found: dict[tuple[Any, ...], tuple[int, int]] = {}
@@ -317,40 +335,6 @@ class Dashboard:
             for *key, count, micros in self._rows(statement, **values):
                 _add(found, tuple(key), count, micros)
         return [(*key, *amounts) for key, amounts in found.items()]
-
-    # -- actions of operators ------------------------------------------------------------------------------------------
-    def note(self, entry: Entry) -> None:
-        """Record an action before the operator's call is executed."""
-        self._do((_NOTE, [{name: getattr(entry, name) for name in Entry.__struct_fields__}]))
-
-    def record_outcome(self, entry: str, outcome: str) -> None:
-        """Record the outcome of an action."""
-        self._do((_SET_OUTCOME, [{"id": entry, "outcome": outcome}]))
-
-    def entries(self, before: str | None, limit: int) -> list[Entry]:
-        """Recorded actions, latest first."""
-        where = "WHERE id < :before" if before is not None else ""
-        values: dict[str, Any] = {"limit": limit} | ({"before": before} if before is not None else {})
-        return [
-            Entry(*row)
-            for row in self._rows(f"SELECT {_AUDIT} FROM actions {where} ORDER BY id DESC LIMIT :limit", **values)
-        ]
-
-    # -- sessions ------------------------------------------------------------------------------------------------------
-    def keep_session(self, session: str, value: str) -> None:
-        self._do((_KEEP_SESSION, [{"key": f"{_SESSION_KEY}{session}", "value": value}]))
-
-    def session(self, session: str) -> str | None:
-        found = self._rows(_SESSION, key=f"{_SESSION_KEY}{session}")
-        return found[0][0] if found else None
-
-    def sessions(self) -> dict[str, str]:
-        """All stored sessions."""
-        found = self._rows(_SESSIONS, like=f"{_SESSION_KEY}%")
-        return {key.removeprefix(_SESSION_KEY): value for key, value in found}
-
-    def end_sessions(self, sessions: Sequence[str]) -> None:
-        self._do((_END_SESSION, [{"key": f"{_SESSION_KEY}{each}"} for each in sessions]))
 
     # -- declared functions --------------------------------------------------------------------------------------------
     def keep_functions(self, described: Mapping[str, str]) -> None:
@@ -363,7 +347,7 @@ class Dashboard:
 
     def functions(self) -> dict[str, str]:
         """The declarations of functions by workers, by name."""
-        found = self._rows(_SESSIONS, like=f"{_FUNCTION_KEY}%")
+        found = self._rows(_FUNCTIONS, like=f"{_FUNCTION_KEY}%")
         return {key.removeprefix(_FUNCTION_KEY): value for key, value in found}
 
     def _one(self, statement: str, **values: Any) -> int:

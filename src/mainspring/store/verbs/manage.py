@@ -13,9 +13,8 @@ from msgspec import Struct
 from mainspring.errors import Conflict
 from mainspring.model.states import State
 from mainspring.store.sql.dialect import TABLES
-from mainspring.store.sql.queues import QUEUED_RUNS
-from mainspring.store.sql.retention import ENDED_NAMES, LATEST_STEPS, TABLES_OF_RUN
-from mainspring.store.sql.run_filters import LIVE_RUNS, aggregate
+from mainspring.store.sql.retention import TABLES_OF_RUN
+from mainspring.store.sql.run_filters import LIVE_RUNS
 from mainspring.store.sql.schedules import LOCK_SCHEDULES_OF_RUNS
 from mainspring.store.verbs import revive
 from mainspring.store.verbs.export import LOG_COLUMNS, dump, load
@@ -25,7 +24,7 @@ from mainspring.store.verbs.lookup import find_all, find_some, tree_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from mainspring.model.runs import Run, RunFilter
+    from mainspring.model.runs import Run
     from mainspring.store.transaction import Script, Transaction, Transactor
     from mainspring.store.verbs.fork import Fork
 
@@ -45,7 +44,6 @@ _PATCHES = f"""
       AND NOT EXISTS (SELECT 1 FROM steps s WHERE s.run = r.id AND s.kind = 'patch' AND s.name = taken.name))
   FROM taken ORDER BY name, workflow
 """
-_OLDEST_READY = f"SELECT min(due) FROM {QUEUED_RUNS} WHERE blocked IS NULL"
 _LOG = f"""
   INSERT INTO logs ({", ".join(LOG_COLUMNS)}) VALUES ({", ".join(f":{column}" for column in LOG_COLUMNS)})
 """
@@ -80,19 +78,6 @@ class Move(Struct, frozen=True):
     due: int | None = None
     priority: int | None = None
     attempts: int | None = None
-
-
-_MOST_STEPS = 100_000
-
-
-class StepTime(Struct, frozen=True):
-    """One call of a step or transaction: its duration, its attempts, and whether it failed."""
-
-    name: str
-    kind: str
-    micros: int
-    attempts: int
-    failed: bool
 
 
 class Management:
@@ -134,31 +119,6 @@ class Management:
         return self._change(work, now)
 
     # -- reading -------------------------------------------------------------------------------------------------------
-    def step_times(self, workflow: str, runs: int) -> list[StepTime]:
-        """The calls of steps and transactions in the runs of a function that ended last, at most so many runs."""
-        rows = self._read(LATEST_STEPS, workflow=workflow, runs=runs, most=_MOST_STEPS)
-        return [StepTime(name, kind, took, attempts, bool(failed)) for name, kind, took, attempts, failed in rows]
-
-    def ended_functions(self) -> list[str]:
-        """The functions with ended runs, by name."""
-        return sorted(name for (name,) in self._read(ENDED_NAMES) if name is not None)
-
-    def aggregate(
-        self, wanted: RunFilter, by: Sequence[str], bucket: int | None, most: int | None = None
-    ) -> list[tuple[Any, ...]]:
-        """Figures of runs by columns, and by spans of `bucket` microseconds of their creation time. Of the newest ones, up to `most`.
-
-        Each row: the keys, the number of runs, the longest wait before the first claim, the average and the longest time from there to the
-        end. Times are in microseconds.
-        """
-        statement, values = aggregate(wanted, by, bucket, most)
-        return self._read(statement, **values)
-
-    def oldest_ready(self) -> int | None:
-        """Since when the run that has waited longest for a worker is ready; None: no run waits."""
-        found: int | None = self._read(_OLDEST_READY)[0][0]
-        return found
-
     def logs(self, run_id: str, limit: int) -> list[tuple[Any, ...]]:
         """The last lines that were logged inside a run, in their order, as the columns of an export."""
         return self._read(_LOGS, run=run_id, limit=limit)[::-1]
