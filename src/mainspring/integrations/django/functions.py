@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.utils.module_loading import import_string
 
+from mainspring.app.caller.current import current_caller
 from mainspring.app.client_api import runtime_of
 from mainspring.app.run.run import run
 from mainspring.errors import NotFound
@@ -76,37 +77,30 @@ class TaskFunctions:
 
     # -- executing -----------------------------------------------------------------------------------------------------
     def _function(self, path: str, func: Callable[..., Any]) -> Callable[..., Any]:
-        app = self._app
-
         def call(*args: Any, **kwargs: Any) -> Any:
             task: AnyTask = import_string(path)
-            info = app.runs.get.sync(run.id)
-            history = results.begun(info, app.get_events.sync(run.id) if results.began_before(info) else {}, app.now())
-            run.set_event.sync(results.HISTORY, history)
-            result = results.result_of(task, info, {results.HISTORY: history})
+            result, history = current_caller(runtime_of(self._app)).block(self._begin(task))
             task_started.send(sender=_sender(task), task_result=result)
-            given = (TaskContext(task_result=result), *args) if task.takes_context else args
-            try:
-                return normalize_json(task.call(*given, **kwargs))
-            except BaseException as error:
-                results.carry(error, history)
-                raise
+            with results.carrying(history):
+                return normalize_json(task.call(*_given(task, result, args), **kwargs))
 
         async def acall(*args: Any, **kwargs: Any) -> Any:
             task: AnyTask = import_string(path)
-            info = await app.runs.get(run.id)
-            history = results.begun(info, await app.get_events(run.id) if results.began_before(info) else {}, app.now())
-            await run.set_event(results.HISTORY, history)
-            result = results.result_of(task, info, {results.HISTORY: history})
+            result, history = await self._begin(task)
             await task_started.asend(sender=_sender(task), task_result=result)
-            given = (TaskContext(task_result=result), *args) if task.takes_context else args
-            try:
-                return normalize_json(await task.acall(*given, **kwargs))
-            except BaseException as error:
-                results.carry(error, history)
-                raise
+            with results.carrying(history):
+                return normalize_json(await task.acall(*_given(task, result, args), **kwargs))
 
         return acall if inspect.iscoroutinefunction(func) else call
+
+    async def _begin(self, task: AnyTask) -> tuple[AnyResult, results.History]:
+        """Record that an attempt begins. Return the result of the task so far, and the history of its attempts."""
+        app = self._app
+        info = await app.runs.get(run.id)
+        events = await app.get_events(run.id) if results.began_before(info) else {}
+        history = results.begun(info, events, app.now())
+        await run.set_event(results.HISTORY, history)
+        return results.result_of(task, info, {results.HISTORY: history}), history
 
     async def _ended(self, event: RunEvent) -> None:
         """Send Django's signal for a task that has ended."""
@@ -139,6 +133,10 @@ def _handling(error: BaseException | None, work: Callable[[], object]) -> None:
         raise error
     except type(error):
         work()
+
+
+def _given(task: AnyTask, result: AnyResult, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    return (TaskContext(task_result=result), *args) if task.takes_context else args
 
 
 def _sender(task: AnyTask) -> type[BaseTaskBackend]:

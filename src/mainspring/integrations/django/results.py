@@ -19,9 +19,13 @@ from mainspring.integrations.django.compat import TaskError, TaskResult, TaskRes
 from mainspring.model.states import State
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from mainspring.integrations.django.compat import AnyResult, AnyTask
     from mainspring.operations.runs.info import RunInfo
 
+History = list[dict[str, Any]]
+"""The attempts of a task, oldest first."""
 HISTORY = "django"
 BACKEND, ENQUEUED, RUN_AFTER = "django_backend", "enqueued_at", "run_after"
 """Attributes of a task's run."""
@@ -46,23 +50,28 @@ def began_before(info: RunInfo) -> bool:
     return info.attempts > 1 or info.epoch > 1
 
 
-def begun(info: RunInfo, events: dict[str, Any], now: datetime) -> list[dict[str, Any]]:
+def begun(info: RunInfo, events: dict[str, Any], now: datetime) -> History:
     """Return the history with an attempt that begins now."""
     return [*_history(info, events)[-_MOST_ATTEMPTS:], {"worker": info.worker, "at": now.isoformat()}]
 
 
-def carry(error: BaseException, history: list[dict[str, Any]]) -> None:
-    """Attach the history to an exception."""
-    with contextlib.suppress(AttributeError, TypeError):  # an exception that takes no attributes
-        setattr(error, _CARRIED, history)
+@contextlib.contextmanager
+def carrying(history: History) -> Generator[None]:
+    """Attach the history to an exception that leaves the block."""
+    try:
+        yield
+    except BaseException as error:
+        with contextlib.suppress(AttributeError, TypeError):  # an exception that takes no attributes
+            setattr(error, _CARRIED, history)
+        raise
 
 
-def _history(info: RunInfo, events: dict[str, Any]) -> list[dict[str, Any]]:
+def _history(info: RunInfo, events: dict[str, Any]) -> History:
     """Return all attempts. Between two attempts the list is stored with the run's error, which is that of the last one."""
     if HISTORY in events:
         return list(events[HISTORY])
     stored = info.error or {}
-    carried: list[dict[str, Any]] = list(stored.get("attributes", {}).get(_CARRIED, ()))
+    carried: History = list(stored.get("attributes", {}).get(_CARRIED, ()))
     return [*carried[:-1], {**carried[-1], "error": _error(stored)}] if carried else []
 
 
