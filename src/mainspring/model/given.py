@@ -22,10 +22,10 @@ _YEARS = (-62_135_596_800, 253_402_300_799)
 """The first second of the year 1 and the last of the year 9999, the range of a datetime."""
 
 
-def check_text(what: str, value: object, most: int = LONGEST_KEY) -> str:
-    """Return a text of 1 to `most` characters that databases can store."""
-    if not isinstance(value, str) or not 1 <= len(value) <= most or not is_storable(value):
-        raise InvalidInput(f"{what} is a text of 1 to {most} characters, not {short(value)}")
+def check_text(what: str, value: object) -> str:
+    """Return a text of 1 to `LONGEST_KEY` characters that databases can store."""
+    if not isinstance(value, str) or not 1 <= len(value) <= LONGEST_KEY or not is_storable(value):
+        raise InvalidInput(f"{what} is a text of 1 to {LONGEST_KEY} characters, not {short(value)}")
     return value
 
 

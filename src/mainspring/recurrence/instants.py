@@ -32,23 +32,23 @@ def floor_second(when: Instant, name: str = "time") -> int:
     return math.floor(_seconds(when, name))
 
 
-def ceil_second(when: Instant, name: str = "time") -> int:
+def ceil_second(when: Instant) -> int:
     """Return the first whole second that is not before `when`."""
     if isinstance(when, datetime):
-        return floor_second(when, name) + (1 if when.microsecond else 0)
-    return math.ceil(_seconds(when, name))
+        return floor_second(when) + (1 if when.microsecond else 0)
+    return math.ceil(_seconds(when))
 
 
 def is_whole(when: Instant) -> bool:
     return not when.microsecond if isinstance(when, datetime) else float(when).is_integer()
 
 
-def as_datetime(when: Instant, name: str = "time") -> datetime:
+def as_datetime(when: Instant) -> datetime:
     """Return `when` as an aware datetime. Seconds since 1970 become UTC."""
     if isinstance(when, datetime):
-        floor_second(when, name)
+        floor_second(when)
         return when
-    return EPOCH + timedelta(seconds=_seconds(when, name))
+    return EPOCH + timedelta(seconds=_seconds(when))
 
 
 def parse_instant(text: str, name: str = "time", zone: tzinfo | None = None) -> datetime:
@@ -72,7 +72,7 @@ def parse_instant(text: str, name: str = "time", zone: tzinfo | None = None) -> 
     return when
 
 
-def _seconds(when: object, name: str) -> int | float:
+def _seconds(when: object, name: str = "time") -> int | float:
     if isinstance(when, bool) or not isinstance(when, int | float):
         kind = "date" if isinstance(when, date) else type(when).__name__
         raise InvalidInput(f"{name}: {when!r} is a {kind}; give an aware datetime or seconds since 1970")

@@ -42,10 +42,10 @@ class Control:
         self._now = now
         self._new_uid = new_uid
 
-    def _after_now(self, change: Callable[[Planning], None], extra: Tick | None = None) -> Decide:
+    def _after_now(self, change: Callable[[Planning], None]) -> Decide:
         def decide(situation: Situation) -> Plan:
             planning = Planning(situation, self._now, self._new_uid)
-            plan = planning.run(extra)
+            plan = planning.run()
             if not plan.unfinished:
                 change(planning)
                 planning.look_ahead()

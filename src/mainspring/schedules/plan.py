@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 BY_REQUEST = "requested"
 
 
-def plan(situation: Situation, now: int, new_uid: Callable[[], str], extra: Tick | None = None) -> Plan:
-    """Return the plan of a schedule at this time. `extra` is a triggered tick."""
-    return Planning(situation, now, new_uid).run(extra)
+def plan(situation: Situation, now: int, new_uid: Callable[[], str]) -> Plan:
+    """Return the plan of a schedule at this time."""
+    return Planning(situation, now, new_uid).run()
 
 
 class Planning:
@@ -70,7 +70,7 @@ class Planning:
         """Pending ticks whose time to act has not come."""
 
     def run(self, extra: Tick | None = None) -> Plan:
-        """Make the plan."""
+        """Make the plan. `extra` is a triggered tick."""
         self._process_ends()
         self._collect_waiting()
         self._collect_elapsed()

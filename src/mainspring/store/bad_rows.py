@@ -88,7 +88,6 @@ def tick_key(row: Sequence[Any]) -> str:
 
 
 def readable_page(
-    table: str,
     fetch: Callable[[str | None], Sequence[Sequence[Any]]],
     make: Callable[[Sequence[Any]], T],
     limit: int,
@@ -101,8 +100,8 @@ def readable_page(
     `fetch` reads the page, or the next rows older than the run with that uid. `key` and `uid` are numbers of columns.
     """
     rows = fetch(None)
-    found = readable(table, rows, make, lambda row: row[key])
+    found = readable("runs", rows, make, lambda row: row[key])
     while len(rows) >= limit > len(found):
         rows = fetch(rows[-1][uid])
-        found += readable(table, rows, make, lambda row: row[key])
+        found += readable("runs", rows, make, lambda row: row[key])
     return found[:limit]

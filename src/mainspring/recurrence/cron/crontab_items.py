@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from mainspring.errors import Fault, InvalidCron, InvalidInput
+from mainspring.model.given import LONGEST_KEY
 from mainspring.model.ids import is_storable
 from mainspring.recurrence.cron.expression import Cron
 from mainspring.recurrence.durations import parse_duration
@@ -27,7 +28,6 @@ IDENTIFIER: Final = re.compile(r"[_a-zA-Z][-_a-zA-Z0-9]*")
 QUEUE: Final = re.compile(r"[-a-zA-Z0-9_:]+")
 _ATTEMPTS = range(1, 32_768)
 _PRIORITIES = range(-32_768, 32_768)
-_LONGEST_KEY = 512
 _ANY_TIME: Final = datetime(2000, 1, 1, tzinfo=UTC)
 """Patterns have no year: one that fires at all fires within eight years of any time."""
 
@@ -195,10 +195,10 @@ def option_faults(options: CronOptions) -> list[Fault]:
         found.append(Fault(f"{options.queue_name!r} is no queue", "queue", hint="letters, digits, - _ and :"))
     if options.job_key is not None and not (
         isinstance(cast("object", options.job_key), str)
-        and 1 <= len(options.job_key) <= _LONGEST_KEY
+        and 1 <= len(options.job_key) <= LONGEST_KEY
         and is_storable(options.job_key)
     ):
-        found.append(Fault(f"a key has 1 to {_LONGEST_KEY} characters", "jobKey"))
+        found.append(Fault(f"a key has 1 to {LONGEST_KEY} characters", "jobKey"))
     if options.job_key_mode not in (None, "replace", "preserve_run_at"):
         found.append(Fault(f"{options.job_key_mode!r} is no mode", "jobKeyMode", hint="replace or preserve_run_at"))
     return found

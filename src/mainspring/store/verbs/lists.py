@@ -70,7 +70,7 @@ class RunLists:
             statement, values = run_filters.runs_page(page, ListedRun.__struct_fields__)
             return self._read(statement, **values)
 
-        return readable_page("runs", fetch, _listed_run, wanted.limit, key=1, uid=0)
+        return readable_page(fetch, _listed_run, wanted.limit, key=1, uid=0)
 
     def floor(self, before: str | None, within: int) -> str | None:
         """A uid such that about so many runs are between it and `before`, or the newest; None: there are fewer runs."""
@@ -102,7 +102,7 @@ def runs_page(read: Read, wanted: RunFilter) -> list[Run]:
         statement, values = run_filters.runs_page(wanted if before is None else replace(wanted, before=before))
         return read(statement, **values)
 
-    return readable_page("runs", fetch, to_run, wanted.limit, key=0, uid=RUN_COLUMNS.index("uid"))
+    return readable_page(fetch, to_run, wanted.limit, key=0, uid=RUN_COLUMNS.index("uid"))
 
 
 def _listed_run(row: Sequence[Any]) -> ListedRun:
