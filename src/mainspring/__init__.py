@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from mainspring.model.schedules import TickOutcome as TickOutcome
     from mainspring.model.schedules import TickSource as TickSource
     from mainspring.model.states import State as State
+    from mainspring.operations.figures import Figures as Figures
     from mainspring.operations.figures import StepFigures as StepFigures
     from mainspring.operations.queues import PartitionInfo as PartitionInfo
     from mainspring.operations.queues import QueueInfo as QueueInfo
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from mainspring.operations.queues import Rate as Rate
     from mainspring.operations.runs.actions import Changed as Changed
     from mainspring.operations.runs.actions import Loaded as Loaded
-    from mainspring.operations.runs.figures import Figures as Figures
     from mainspring.operations.runs.info import LogLine as LogLine
     from mainspring.operations.runs.info import RunInfo as RunInfo
     from mainspring.operations.runs.info import RunPage as RunPage
@@ -102,7 +102,6 @@ if not TYPE_CHECKING:
         "model.states": ("State",),
         "operations.queues": ("PartitionInfo", "QueueInfo", "QueueLimits", "Rate"),
         "operations.runs.actions": ("Changed", "Loaded"),
-        "operations.runs.figures": ("Figures",),
         "operations.runs.info": ("LogLine", "RunInfo", "RunPage", "StepInfo", "Try"),
         "operations.scheduled_functions": ("FunctionPage", "ScheduledFunction"),
         "operations.schedules.audit": ("ScheduleAudit",),
@@ -114,7 +113,7 @@ if not TYPE_CHECKING:
             "TickInfo",
             "TickPage",
         ),
-        "operations.figures": ("StepFigures",),
+        "operations.figures": ("Figures", "StepFigures"),
         "operations.versions": ("PatchInfo", "VersionInfo"),
         "operations.workers": ("WorkerInfo",),
         "recurrence": (

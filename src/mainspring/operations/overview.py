@@ -7,7 +7,7 @@ from datetime import datetime  # noqa: TC003  (pages are described by their anno
 from typing import TYPE_CHECKING
 
 from mainspring.model.clock import SECOND, to_datetime
-from mainspring.operations.figures import FunctionFigures, figures_of
+from mainspring.operations.figures import FunctionFigures, function_figures_of
 from mainspring.operations.records import moment
 from mainspring.operations.workers import Workers
 from mainspring.store.verbs.dashboard import MINUTE, MOST
@@ -133,7 +133,7 @@ class Watch:
 
     def function_figures(self) -> dict[str, FunctionFigures]:
         """Return the statistics of each function since the tables were created."""
-        return figures_of(self._store.dashboard.totals())
+        return function_figures_of(self._store.dashboard.totals())
 
     def loads(self) -> dict[str, int]:
         """Return how many runs each worker owns."""

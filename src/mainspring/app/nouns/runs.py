@@ -13,11 +13,10 @@ from mainspring.app.waiting.handle import Handle
 from mainspring.codec import check_size, value_codec
 from mainspring.errors import InvalidInput, NotSerializable
 from mainspring.model.given import check_flag, check_mapping, check_name, check_several, check_text
-from mainspring.operations.figures import LATEST, StepFigures
+from mainspring.operations.figures import LATEST, Figures, StepFigures
 from mainspring.operations.queues import check_queue_name
 from mainspring.operations.runs.actions import RUN_ACTIONS, Changed, Loaded, RunActions, check_reason
 from mainspring.operations.runs.bulk import find
-from mainspring.operations.runs.figures import Figures
 from mainspring.operations.runs.info import Lines, RunInfo, RunPage, Runs, StepInfo, with_handle
 from mainspring.operations.versions import PatchInfo, VersionInfo, Versions
 from mainspring.operations.workers import WorkerInfo, Workers

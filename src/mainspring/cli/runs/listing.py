@@ -18,9 +18,8 @@ from mainspring.cli.terminal import data, echo, safe
 from mainspring.model.clock import to_datetime
 from mainspring.model.states import State
 from mainspring.operations.connect import connect
-from mainspring.operations.figures import LATEST, MOST_RUNS
+from mainspring.operations.figures import GROUPS, LATEST, MOST_RUNS
 from mainspring.operations.filters import TRAITS
-from mainspring.operations.runs.figures import GROUPS
 from mainspring.operations.runs.info import RunPage
 from mainspring.recurrence.durations import parse_duration
 
@@ -30,9 +29,8 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from mainspring.operations.connect import Operations
-    from mainspring.operations.figures import StepFigures
+    from mainspring.operations.figures import Figures, StepFigures
     from mainspring.operations.filters import RunFilters
-    from mainspring.operations.runs.figures import Figures
     from mainspring.operations.runs.info import RunInfo
     from mainspring.operations.runs.lists import RunSummary
 

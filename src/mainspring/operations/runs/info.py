@@ -11,12 +11,11 @@ from mainspring.errors import InvalidInput, NotFound
 from mainspring.model.clock import SECOND, to_datetime
 from mainspring.model.given import check_name
 from mainspring.model.states import State  # noqa: TC001  (what is recorded is read back by its annotations)
-from mainspring.operations.figures import LATEST, MOST_RUNS, StepFigures, step_figures_of
+from mainspring.operations.figures import LATEST, MOST_RUNS, Figures, StepFigures, run_figures, step_figures_of
 from mainspring.operations.filters import RunFilters, page_size, run_filter, text
 from mainspring.operations.records import Page, appearance, moment, shown
 from mainspring.operations.runs.actions import RUN_ACTIONS, Changed, RunActions, RunAnswer, not_found
 from mainspring.operations.runs.bulk import meant
-from mainspring.operations.runs.figures import Figures, figures_of
 from mainspring.operations.runs.lists import SummaryPage, search, summaries
 from mainspring.operations.scheduled_functions import ScheduledFunctions
 from mainspring.store.bad_rows import read, readable
@@ -250,7 +249,7 @@ class Runs(RunActions):
         Without `created_after` they are those of the newest runs: see `Figures.newest`. Raises `InvalidInput` for an unknown field, or an
         interval below a second.
         """
-        return figures_of(self._store, run_filter(filters or {}), by, bucket)
+        return run_figures(self._store, run_filter(filters or {}), by, bucket)
 
     def logs(self, run_id: str, limit: int = 1_000) -> Lines:
         """Return the last lines that were logged inside a run, if they are kept (setting `keep_logs`)."""

@@ -6,8 +6,8 @@ import contextlib
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainspring.store.sql.bulk import Bulk
-from mainspring.store.sqlite.borrowed import as_text
 from mainspring.store.sqlite.blocks import Blocks
+from mainspring.store.sqlite.borrowed import as_text
 from mainspring.store.sqlite.dialect import DIALECT
 from mainspring.store.transaction import Transaction, run_script
 
