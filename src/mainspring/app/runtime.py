@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from mainspring.app.declarations.declared import DeclaredQueues, DeclaredSchedules
 from mainspring.app.events import Listeners
 from mainspring.app.factory import Parts
-from mainspring.app.functions.destinations import Destinations
 from mainspring.app.functions.instances import Instances
 from mainspring.app.sync.coroutines import Portal, bridged
 from mainspring.app.waiting.in_process import Awaited, EndingLookups, Subscriptions
@@ -27,6 +26,7 @@ from mainspring.model.clock import SystemClock
 from mainspring.model.ids import IdMaker
 from mainspring.operations.connect import ClockKeeper, follow_database
 from mainspring.operations.retention import keep_of
+from mainspring.operations.unserved import Destinations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping

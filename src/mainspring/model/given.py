@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import functools
 import inspect
+import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
-from mainspring.errors import InvalidInput
+import msgspec
+
+from mainspring.errors import InvalidInput, NotSerializable
 from mainspring.model.clock import SECOND, to_micros
 from mainspring.model.ids import is_storable
 
@@ -64,6 +67,26 @@ def check_mapping(what: str, value: object) -> Mapping[Any, Any]:
     if not isinstance(value, Mapping):
         raise InvalidInput(f"{what} is a mapping, not {short(value)}")
     return value  # pyright: ignore[reportUnknownVariableType]
+
+
+def attributes_json(given: object, what: str) -> str:
+    """Return attributes, named values for filtering runs and schedules, as JSON text. Raises `InvalidInput` or `NotSerializable`.
+
+    They are plain JSON, so that a database can compare them.
+    """
+    if not isinstance(given, Mapping):
+        raise InvalidInput(f"{what} is a dict with names as keys, not {given!r}")
+    named: dict[Any, Any] = dict(given)  # pyright: ignore[reportUnknownArgumentType]
+    if not all(isinstance(name, str) for name in named):
+        raise InvalidInput(f"{what} is a dict with names as keys, not {given!r}")
+    try:
+        text = msgspec.json.encode(named).decode()
+        stored = json.loads(text)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise NotSerializable(f"{what} cannot be stored as JSON: {error}") from None
+    if stored != named or "\\u0000" in text:
+        raise NotSerializable(f"{what} are plain JSON values (strings, numbers, booleans, lists, dicts), not {given!r}")
+    return text
 
 
 def check_time(what: str, value: object) -> int:

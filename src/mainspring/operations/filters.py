@@ -12,9 +12,8 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypedDict, ge
 
 from msgspec.structs import replace
 
-from mainspring.codec.attributes import attributes_json
 from mainspring.errors import InvalidInput, NotSerializable
-from mainspring.model.given import check_flag, check_name, check_time, check_whole
+from mainspring.model.given import attributes_json, check_flag, check_name, check_time, check_whole
 from mainspring.model.runs import USER, RunFilter
 from mainspring.model.states import State
 from mainspring.store.schedules import ScheduleFilter

@@ -1,10 +1,16 @@
-"""Runs that no worker begins: in a queue that does not exist, or pinned to a version that no worker has."""
+"""Runs that no worker begins: in a queue that does not exist, or pinned to a version that no worker has.
+
+The process that starts such a run logs a line about it.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
+from mainspring.errors import StoreError
 from mainspring.model.states import State
 from mainspring.operations.filters import run_filter
 from mainspring.operations.queues import Queues
@@ -16,8 +22,12 @@ if TYPE_CHECKING:
     from mainspring.model.clock import Clock
     from mainspring.store.protocol import Store
 
+log = logging.getLogger("mainspring.app")
+
 MOST = 500
 """Runs of a version that are counted at most."""
+_MOST_REMEMBERED = 1_000
+"""Queues and versions that are remembered at most: an app may have a queue for each of its tenants."""
 NOT_BEGUN = (State.QUEUED, State.SCHEDULED)
 
 
@@ -65,3 +75,36 @@ def _no_queue(name: str) -> Unserved:
 def _no_version(version: str) -> Unserved:
     hint = "start a worker of that version, or fork the run to another: app.runs.fork(…, version=…)"
     return Unserved("version", version, f"no worker has version {version!r}", hint)
+
+
+class Destinations:
+    """The queues and versions that runs were started with here and that this app does not have itself. Each is looked up once."""
+
+    def __init__(self) -> None:
+        self._noted: set[tuple[str | None, str | None]] = set()
+        self._unchecked: dict[tuple[str | None, str | None], str] = {}
+
+    def note(self, workflow: str, queue: str | None, version: str | None) -> None:
+        """Remember where a run is started. Cheap and thread-safe; `check` looks it up."""
+        place = (queue, version)
+        if place != (None, None) and place not in self._noted and len(self._noted) < _MOST_REMEMBERED:
+            self._noted.add(place)
+            self._unchecked[place] = workflow
+
+    def __bool__(self) -> bool:
+        """Whether something was noted and not checked yet."""
+        return bool(self._unchecked)
+
+    def check(self, store: Store) -> None:
+        """Warn if a queue does not exist, or if no worker has a version. Without an answer of the database there is no warning."""
+        while self._unchecked:
+            (queue, version), workflow = self._unchecked.popitem()
+            with contextlib.suppress(StoreError):
+                found = why_unserved(store, queue, version)
+                if found is not None:
+                    log.warning(
+                        "a run of %s was started that no worker begins, because %s; %s",
+                        workflow,
+                        found.found,
+                        found.hint,
+                    )

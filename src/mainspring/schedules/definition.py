@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from mainspring.codec.attributes import attributes_json
 from mainspring.errors import Fault, InvalidInput, InvalidSpec
 from mainspring.model.clock import to_datetime
+from mainspring.model.given import attributes_json
 from mainspring.model.ids import check_run_id, is_storable
 from mainspring.model.schedules import Schedule
 from mainspring.schedules.actions import Action

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from mainspring.app.functions.functions import as_call
 from mainspring.app.functions.invocation import own_retry
 from mainspring.app.functions.options import Options, moment
-from mainspring.codec.attributes import attributes_json
 from mainspring.engine.registry import Bound
 from mainspring.errors import InvalidInput
 from mainspring.model.clock import to_datetime
+from mainspring.model.given import attributes_json
 from mainspring.recurrence import AmbiguousCron, Cron, Spec, ambiguity
 from mainspring.schedules.actions import Action
 from mainspring.schedules.definition import Definition, canonical_json, check_note, check_schedule_id, spec_json

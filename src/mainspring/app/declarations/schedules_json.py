@@ -10,8 +10,8 @@ from msgspec import structs
 
 from mainspring.app.functions.options import Options
 from mainspring.codec import encode_call
-from mainspring.codec.attributes import attributes_json
 from mainspring.errors import InvalidInput
+from mainspring.model.given import attributes_json
 from mainspring.recurrence import Spec
 from mainspring.schedules.actions import Action
 from mainspring.schedules.definition import Definition, canonical_json, check_note, check_schedule_id, spec_json

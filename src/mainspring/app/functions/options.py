@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import msgspec
 
-from mainspring.codec.attributes import attributes_json
 from mainspring.engine.retry import Retry, stored
 from mainspring.errors import InvalidInput
 from mainspring.model.clock import SECOND
-from mainspring.model.given import check_flag, check_text, check_time, explained
+from mainspring.model.given import attributes_json, check_flag, check_text, check_time, explained
 from mainspring.model.ids import check_run_id
 from mainspring.model.keys import KeyMode
 from mainspring.operations.queues import check_queue_name
