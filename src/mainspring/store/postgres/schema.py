@@ -14,7 +14,6 @@ from psycopg import errors as pg
 from mainspring.errors import SchemaError, StoreError
 from mainspring.store import migrations
 from mainspring.store.bad_rows import describe
-from mainspring.store.sql.runs import has_news
 from mainspring.store.verbs import defects
 from mainspring.store.verbs.defects import Defect, Question
 
@@ -107,9 +106,6 @@ def script(dialect: Dialect) -> str:
 
 
 # -- checks ------------------------------------------------------------------------------------------------------------------
-_RENEW = (
-    "something else has changed it: restore a backup, or change it back; `mainspring db sql` prints how it should be"
-)
 _COLUMNS = """
   SELECT c.relname, a.attname, CASE c.relkind WHEN 'v' THEN 'view' ELSE 'table' END,
     format_type(a.atttypid, a.atttypmod), a.attnotnull
@@ -156,8 +152,8 @@ def inspect(database: Database, dialect: Dialect, now: int, *, thorough: bool) -
         yield Defect(
             "tables", f"cannot be compared: {describe(error)}", "give the role the right TEMPORARY", wrong=False
         )
-    questions = [*defects.CHEAP, defects.awaited(has_news("r"), "r")]
-    found = defects.ask(rows, [*questions, *defects.THOROUGH, *_QUESTIONS] if thorough else questions, now, errors)
+    questions = [*defects.CHEAP, *defects.THOROUGH, *_QUESTIONS] if thorough else defects.CHEAP
+    found = defects.ask(rows, questions, now, errors)
     for each in (*found, *defects.unreadable(rows, errors)):
         yield Defect(each.what, each.which, dialect.spelled(each.hint), each.wrong)
 
@@ -192,11 +188,11 @@ def _altered(database: Database, dialect: Dialect) -> Iterator[Defect]:
     kinds = {table: str(kind) for (table, _), (kind, *_) in right.columns.items()}
     for table, kind in kinds.items():
         if table not in found:
-            yield Defect("tables", f"the {kind} {table} is missing", _RENEW)
+            yield Defect("tables", f"the {kind} {table} is missing", defects.ALTERED)
     for (table, column), how in right.columns.items():
         if table in found and there.columns.get((table, column)) != how:
             fault = "is not as it should be" if (table, column) in there.columns else "is missing"
-            yield Defect("tables", f"the column {column} of {kinds[table]} {table} {fault}", _RENEW)
+            yield Defect("tables", f"the column {column} of {kinds[table]} {table} {fault}", defects.ALTERED)
     for index, (text, _) in right.indexes.items():
         made = text.replace(" ON ", f" ON {dialect.schema}.", 1)
         if index not in there.indexes:

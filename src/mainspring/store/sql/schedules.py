@@ -81,7 +81,6 @@ LIST_HOOKS = f"SELECT {', '.join(HOOK_COLUMNS)} FROM hooks ORDER BY app, event, 
 OLDEST_TICK = "SELECT min(nominal) FROM ticks WHERE schedule = :schedule AND request = ''"
 HAS_QUEUE = "SELECT EXISTS (SELECT 1 FROM queues WHERE name = :name)"
 FUNCTIONS = "SELECT functions FROM workers"
-FIRST_SEEN = "SELECT version, first_seen FROM versions WHERE version = ANY(:versions)"
 _ENTRIES = PerDatabase(  # the keys of a JSON object, for which each database has its own function
     postgres="workers, json_object_keys(crontab::json) AS entry WHERE crontab <> '{}' AND entry",
     sqlite="(SELECT e.key AS entry FROM workers, json_each(workers.crontab) e) AS entries WHERE entry",

@@ -12,7 +12,6 @@ from mainspring.errors import SchemaError
 from mainspring.store import migrations
 from mainspring.store.migrations import statements_only
 from mainspring.store.sql.dialect import prefixed
-from mainspring.store.sql.runs import has_news
 from mainspring.store.verbs import defects
 from mainspring.store.verbs.defects import Defect, Question
 
@@ -31,9 +30,6 @@ CREATE TABLE IF NOT EXISTS mainspring_migrations (
   checksum TEXT NOT NULL              -- SHA-256 of its statements
 )"""
 _MADE = "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%' AND sql IS NOT NULL"
-_RENEW = (
-    "something else has changed it: restore a backup, or change it back; `mainspring db sql` prints how it should be"
-)
 _JSON = {
     "runs": ("id", ("input", "output", "error", "attributes", "tick", "blocked", "retry")),
     "steps": ("run", ("output", "error", "trail")),
@@ -121,8 +117,8 @@ def _inspect(rows: Rows, now: int, *, thorough: bool) -> Iterator[Defect]:
     damaged = list(_damage(rows, thorough=thorough))
     yield from damaged
     yield from _altered(rows)
-    questions = [*defects.CHEAP, defects.awaited(has_news("runs"), "runs")]
-    yield from defects.ask(rows, [*questions, *defects.THOROUGH, *_QUESTIONS] if thorough else questions, now, errors)
+    questions = [*defects.CHEAP, *defects.THOROUGH, *_QUESTIONS] if thorough else defects.CHEAP
+    yield from defects.ask(rows, questions, now, errors)
     yield from defects.unreadable(rows, errors)
 
 
@@ -143,7 +139,7 @@ def _altered(rows: Rows) -> Iterator[Defect]:
     try:
         there = {(kind, name): text for kind, name, text in rows(_MADE)}
     except sqlite3.Error as error:
-        yield Defect("tables", f"cannot be looked at: {error}", _RENEW)
+        yield Defect("tables", f"cannot be looked at: {error}", defects.ALTERED)
         return
     with closing(_scratch()) as wanted:
         for kind, name, text in wanted.execute(_MADE).fetchall():
@@ -165,9 +161,9 @@ def _columns(table: str, wanted: Sequence[Sequence[object]], found: Sequence[Seq
     there = {row[1]: row[2:] for row in found}
     for _, name, *how in wanted:
         if name not in there:
-            yield Defect("tables", f"the column {name} of table {table} is missing", _RENEW)
+            yield Defect("tables", f"the column {name} of table {table} is missing", defects.ALTERED)
         elif tuple(how) != tuple(there[name]):
-            yield Defect("tables", f"the column {name} of table {table} is not as it should be", _RENEW)
+            yield Defect("tables", f"the column {name} of table {table} is not as it should be", defects.ALTERED)
 
 
 def _scratch() -> sqlite3.Connection:

@@ -15,7 +15,7 @@ from mainspring.model.queues import Limits
 from mainspring.model.states import ENDED, LIVE
 from mainspring.store.bad_rows import FAULTS, describe
 from mainspring.store.sql.newest import newest
-from mainspring.store.sql.runs import has_wait, next_wake
+from mainspring.store.sql.runs import has_news, has_wait, next_wake
 from mainspring.store.sql.where import Where
 
 if TYPE_CHECKING:
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
     Rows = Callable[..., Sequence[Sequence[Any]]]
 
+ALTERED = (
+    "something else has changed it: restore a backup, or change it back; `mainspring db sql` prints how it should be"
+)
+"""What helps against a table that differs from those of the migrations."""
 MOST = 10
 """The most rows that one finding names."""
 RECENT = 20_000
@@ -77,6 +81,12 @@ CHEAP = [
   SELECT r.id, r.workflow, s.child FROM runs r JOIN steps s ON s.run = r.id AND s.completed IS NULL AND s.child IS NOT NULL
   WHERE {_UNOWNED} AND NOT EXISTS (SELECT 1 FROM runs c WHERE c.id = s.child) LIMIT :most""",
         "run {0} of {1} is waiting for run {2}, which is not there",
+        _WAKE,
+    ),
+    Question(
+        "stuck",
+        f"SELECT r.id, r.workflow FROM runs r WHERE {_UNOWNED} AND {has_news('r')} LIMIT :most",
+        "run {0} of {1} is waiting for something that has happened",
         _WAKE,
     ),
     Question(
@@ -172,17 +182,6 @@ THOROUGH = [
         wrong=False,
     ),
 ]
-
-
-def awaited(condition: str, run: str) -> Question:
-    """Runs whose wait is over. `condition` is the SQL of that, about a run named `run`."""
-    where = _UNOWNED.replace("r.", f"{run}.")
-    return Question(
-        "stuck",
-        f"SELECT {run}.id, {run}.workflow FROM runs {run if run != 'runs' else ''} WHERE {where} AND {condition} LIMIT :most",
-        "run {0} of {1} is waiting for something that has happened",
-        _WAKE,
-    )
 
 
 def ask(rows: Rows, questions: Sequence[Question], now: int, errors: tuple[type[Exception], ...]) -> Iterator[Defect]:

@@ -259,10 +259,6 @@ class Schedules:
         """The functions that each worker executes, as JSON objects by name."""
         return [row[0] for row in self._read(sql.FUNCTIONS)]
 
-    def first_seen(self, versions: Sequence[str]) -> dict[str, int]:
-        """The time at which each version of the app was first seen."""
-        return {row[0]: row[1] for row in self._read(sql.FIRST_SEEN, versions=list(versions))}
-
 
 class _Due:
     """The rows that `DUE` found. `next` is the first due time of all schedules, `later` the first after now."""
