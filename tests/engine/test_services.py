@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from mainspring import App
+from mainspring import App, Settings
 from mainspring.app.declarations.worker_declarations import WorkerDeclarations
 from mainspring.model.clock import SystemClock
 from mainspring.services.service import Service
@@ -92,3 +92,29 @@ async def test_a_worker_joins_again_whatever_fails_at_first(store_url: str, monk
         await lives.until(lambda: app._runtime.engine is not None and app._runtime.engine.worker_id != before)
         assert failed
         assert await double(4) == 8
+
+
+async def test_a_full_worker_does_not_look_again_and_again_for_a_run_that_is_due(store_url: str) -> None:
+    app = App(store_url, settings=Settings(concurrency=1))
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    @app.workflow
+    async def fills_the_slot() -> None:
+        begun.set()
+        await go_on.wait()
+
+    @app.workflow
+    async def due_later() -> None: ...
+
+    async with app:
+        claimer = app._worker._claimer  # type: ignore[union-attr]
+        await due_later.options(after="1h").start()
+        await lives.until(lambda: claimer._next_due is not None, 0.01)
+        due = claimer._next_due
+        assert due is not None
+        await fills_the_slot.start()
+        await begun.wait()
+        assert await claimer.run_once(due - 1) == due
+        assert await claimer.run_once(due) is None, "the end of a run wakes it, and time does not"
+        go_on.set()
+    app.close()
