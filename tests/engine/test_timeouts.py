@@ -89,21 +89,44 @@ async def test_the_deadline_survives_restarts(store_url: str, *, orderly: bool) 
         assert w.now == MIDNIGHT + timedelta(hours=1)
 
 
-async def test_a_deadline_that_passes_while_nobody_is_there_is_noticed(store_url: str) -> None:
+@pytest.mark.parametrize("colour", ["async", "def"])
+@pytest.mark.parametrize("orderly", [True, False])
+async def test_no_step_follows_a_deadline_that_passed_while_no_worker_was_there(
+    store_url: str, colour: str, *, orderly: bool
+) -> None:
     app = App()
+    noted: list[str] = []
+
+    @app.step
+    async def note(what: str) -> None:
+        noted.append(what)
 
     @app.workflow(timeout="1h")
     async def one() -> None:
-        await run.sleep("2h")
+        async with run.undo() as undo:
+            undo.push(note.bind("undone"))
+            await run.sleep("2h")
+            await note("slept")
+
+    @app.workflow(timeout="1h")
+    def blocking() -> None:
+        with run.undo() as undo:
+            undo.push(note.bind("undone"))
+            run.sleep.sync("2h")
+            note.sync("slept")
 
     async with world(app, at=MIDNIGHT, url=store_url) as w:
-        handle = await one.start()
+        handle = await (one if colour == "async" else blocking).start()
         await w.advance("40m")
-        await w.app._vanish()
+        if orderly:
+            await w.app.__aexit__()
+        else:
+            await w.app._vanish()
         w.clock.set(MIDNIGHT + timedelta(days=1))
         await enter_again(w)
         with pytest.raises(RunTimedOut):
             await handle.result()
+        assert noted == ["undone"]
 
 
 async def test_the_deadline_reaches_children_and_children_of_children(store_url: str) -> None:

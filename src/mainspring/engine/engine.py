@@ -176,14 +176,18 @@ class Engine:
         self.launches += 1
         self.slots.count_queued(ex, 1)
         self.changed(ex, "run.started" if ex.run.attempts <= 1 and not ex.run.is_continuation else "run.resumed")
+        # If its time passed while no worker owned it, the run would begin its next step before a timer is called.
+        late = ex.undoing is None and ex.run.deadline is not None and ex.run.deadline <= self.clock.now()
         if ex.undoing is not None:
             self.halting.press_on_later(ex)
-        elif ex.run.deadline is not None:
+        elif ex.run.deadline is not None and not late:
             ex.deadline = self.timers.at(ex.run.deadline, lambda: self.halting.out_of_time(ex))
         if not ex.function.on_loop:
             self.slots.count_thread(1)
             self.clock.busy()
         self.halting.halt_if_stopped_early(ex)
+        if late:
+            self.halting.out_of_time(ex)
         ex.root = self._create(self._run(ex), f"mainspring {ex.id}")
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
