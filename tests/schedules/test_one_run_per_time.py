@@ -27,6 +27,11 @@ def runs_of(stepped: Stepped) -> Counter[str]:
     )
 
 
+def respecify(stepped: Stepped, spec: Spec) -> None:
+    columns = {"spec": spec.to_dict(), "canonical": spec.canonical().to_dict()}
+    stepped.schedules.update("s", {name: json.dumps(value) for name, value in columns.items()})
+
+
 # -- backfill against the clock ------------------------------------------------------------------------------------------
 async def test_the_clock_leaves_out_times_that_a_backfill_has_run(bench: Bench) -> None:
     await bench.create("4m", Overlap.ALLOW_ALL)
@@ -109,9 +114,7 @@ def test_a_change_of_the_spec_does_not_bring_back_what_a_backfill_has_run(steppe
     stepped.schedules.backfill("s", at("01:00"), at("01:00"))
     stepped.passes()
     stepped.to("01:00:01")
-    changed = Spec(intervals=["3h"])
-    columns = {"spec": changed.to_dict(), "canonical": changed.canonical().to_dict()}
-    stepped.schedules.update("s", {name: json.dumps(value) for name, value in columns.items()})
+    respecify(stepped, Spec(intervals=["3h"]))
     stepped.to("02:00")
     stepped.passes()
     assert runs_of(stepped) == {"01:00": 1}
@@ -147,6 +150,18 @@ def test_backfills_of_a_new_schedule_run_in_the_order_in_which_they_are_given(st
     starts = [at("00:00") - timedelta(hours=number) for number in range(1, 13)]
     stepped.create("1h", Overlap.BUFFER_ALL, backfill=[(start, start) for start in starts])
     assert stepped.work_off() == [f"{start:%H:%M}" for start in starts]
+
+
+def test_a_backfill_continues_when_the_tick_that_filled_the_buffer_is_dropped(stepped: Stepped) -> None:
+    stepped.create(JITTERED, Policy(Overlap.BUFFER_ALL, buffer_limit=1))
+    stepped.to("01:00:01")
+    respecify(stepped, Spec(intervals=["3h"]))  # 01:00 keeps waiting for its jitter
+    stepped.schedules.pause("s")
+    stepped.schedules.backfill("s", at("00:00") - timedelta(hours=6), at("00:00") - timedelta(hours=1))
+    stepped.passes()
+    stepped.to("02:00")
+    assert stepped.work_off() == ["18:00", "21:00"]
+    assert [each.completed is not None for each in stepped.store.schedules.backfills("s")] == [True]
 
 
 def test_backfills_together_stay_within_the_buffer_limit(stepped: Stepped) -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from mainspring.store.schedules import Situation
 
 BY_REQUEST = "requested"
+_WAITING = (TickOutcome.PENDING, TickOutcome.BUFFERED)
 
 
 def plan(situation: Situation, now: int, new_uid: Callable[[], str]) -> Plan:
@@ -382,8 +383,19 @@ class Planning:
         elif schedule.paused and schedule.stopped is None and schedule.resume_at is not None:
             due = schedule.resume_at
         times = [*([] if due is None else [due]), *(tick.due for tick in self.held)]
-        schedule.due = self.now if self.more else min(times, default=None)
+        schedule.due = self.now if self.more or self._has_idle_backfill() else min(times, default=None)
         schedule.fault = None
+
+    def _has_idle_backfill(self) -> bool:
+        """Whether a backfill has times left, and no waiting tick and no run of the schedule leads to the next plan.
+
+        The ticks that left it no room in the buffer were dropped in this very plan.
+        """
+        progress = {each.id: each for each in self.plan.backfills}
+        if all(progress.get(each.id, each).completed is not None for each in self.situation.backfills):
+            return False
+        waits = any(tick.outcome in _WAITING for tick in (*self.buffered, *self.held))
+        return not (waits or self.plan.starts or any(not run.state.ended for run in self.situation.runs))
 
     def _next_acted_on(self, nominal: int | None) -> int | None:
         """Return the next nominal time that is not skipped and comes after a pause that ends by itself."""
