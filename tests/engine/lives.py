@@ -93,9 +93,17 @@ async def restart(w: World) -> None:
 
 
 def put(
-    app: App, function: AsyncFn[..., Any] | SyncFn[..., Any], run_id: str, steps: Iterable[Step] = (), **changes: Any
+    app: App,
+    function: AsyncFn[..., Any] | SyncFn[..., Any],
+    run_id: str,
+    steps: Iterable[Step] = (),
+    then: Callable[[Store], None] | None = None,
+    **changes: Any,
 ) -> None:
-    """Store a run that a worker had begun, with what it had recorded when it died: whoever is there goes on with it."""
+    """Store a run that a worker had begun, with what it had recorded when it died: whoever is there goes on with it.
+
+    `then` does whatever else the worker did before it died.
+    """
     store, clock = store_of(app), app._runtime.clock
     code = function._function
     now = clock.now()
@@ -111,6 +119,8 @@ def put(
     for written in store.apply(writes, now) if writes else []:
         assert isinstance(written, Recorded), written
         assert written.verdict.value == "done", written
+    if then is not None:
+        then(store)
     store.retire(DEAD, now, None)
 
 

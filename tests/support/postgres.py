@@ -66,6 +66,8 @@ class PostgresServer:
         self._account = pwd.getpwnam("nobody") if os.geteuid() == 0 else None
         self.directory = _private_directory(self._account, in_memory=not fsync)
         self._process: subprocess.Popen[bytes] | None = None
+        self._administrator: psycopg.Connection | None = None
+        """Kept: a connection is a new process of the server, a third of what a fresh database costs."""
         self._names = (f"t{number}" for number in itertools.count(1))
         self._reaper = subprocess.Popen(  # it wakes when the pipe closes, that is when this process is gone
             [sys.executable, "-I", "-S", str(Path(__file__).with_name("postgres_reaper.py")), str(self.directory)],
@@ -108,6 +110,8 @@ class PostgresServer:
         """Returns when the server has ended; does nothing when it already has."""
         if self._process is None:
             return
+        if self._administrator is not None:
+            self._administrator.close()
         if self._process.poll() is None:
             self._process.send_signal(_SIGNALS[mode])
             self._process.wait(_PATIENCE)
@@ -164,8 +168,16 @@ class PostgresServer:
         return self.directory / "log"
 
     def _administrate(self, statement: sql.Composed) -> None:
-        with psycopg.connect(self.url(), autocommit=True) as connection:
-            connection.execute(statement)
+        if self._administrator is not None and not self._administrator.closed:
+            try:
+                self._administrator.execute(statement)
+            except psycopg.OperationalError:
+                if not self._administrator.closed:
+                    raise
+            else:
+                return  # otherwise a test has cut the connection
+        self._administrator = psycopg.connect(self.url(), autocommit=True)
+        self._administrator.execute(statement)
 
     def _initialise(self) -> None:
         initdb = self._spawn(

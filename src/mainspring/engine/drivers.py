@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from concurrent.futures import TimeoutError as PoolTimeout
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
@@ -156,12 +157,14 @@ async def _void(ex: Execution, outcome: Step | None) -> None:
     """Record that the workflow's own code cancelled an operation before its outcome was delivered."""
     if outcome is None or ex.signal is not None or ex.disagreement is not None or outcome.seq is None:
         return
-    if (
-        ex.phase is Phase.ENDING
-    ):  # the end of the run has cancelled it, not the code, and another attempt may use the outcome
-        return
+    if ex.phase is Phase.ENDING:
+        return  # the end of the run has cancelled it, not the code, and another attempt may use the outcome
     ex.landmark = max(ex.landmark, outcome.completed or 0)
     ex.delivery.skip(outcome.seq)
+    record_ends = ex.delivery.frontier() if ex.delivery.replaying else None
+    if record_ends is not None:
+        record_ends.add_done_callback(partial(_discard_after_replay, ex, outcome))
+        return
     written = ex.engine.committer.commit(DiscardOutcome(ex.engine.worker_id, ex.id, ex.epoch, outcome.position))
     while not written.done():
         try:
@@ -170,16 +173,27 @@ async def _void(ex: Execution, outcome: Step | None) -> None:
             continue
 
 
+def _discard_after_replay(ex: Execution, outcome: Step, record_ends: asyncio.Future[None]) -> None:
+    """Discard an outcome that a replay has cancelled: only now, because code that does not agree with the record must not change it."""
+    if record_ends.cancelled() or record_ends.exception() is not None:
+        return
+    if ex.signal is None and ex.disagreement is None:
+        ex.write_unconfirmed(DiscardOutcome(ex.engine.worker_id, ex.id, ex.epoch, outcome.position))
+        assert ex.unconfirmed is not None  # noqa: S101
+        arrived = (ex.id, outcome.kind, outcome.name)
+        ex.unconfirmed.add_done_callback(lambda _: ex.engine.waits.arrived([arrived]))  # a message is there again
+
+
 async def _pause(ex: Execution, effect: Pause) -> Any:
     wait = effect.wait
-    ex.open_records.pop(effect.record.position, None)
     if wait.future.done():  # the wait ended before its beginning was committed
         ex.woken(wait)
         return wait.future.result()
+    ex.note_closed(effect.record.position)
     ex.acting -= 1
     ex.engine.residency.begin_wait(ex)
     try:
-        return await wait.future
+        value = await wait.future
     except asyncio.CancelledError:
         if ex.signal is None:
             abandon(ex, effect.record)
@@ -188,6 +202,8 @@ async def _pause(ex: Execution, effect: Pause) -> Any:
         ex.woken(wait)
         ex.acting += 1
         ex.engine.residency.end_wait(ex)
+    ex.note_open(effect.record)
+    return value
 
 
 def abandon(ex: Execution, begun: Step, *, stored_as_waiting: bool = False) -> None:
@@ -198,7 +214,7 @@ def abandon(ex: Execution, begun: Step, *, stored_as_waiting: bool = False) -> N
     if ex.disagreement is not None:
         return  # a version that agrees with the record may continue the operation
     now = ex.landmark = ex.begins()
-    ex.open_records.pop(begun.position, None)
+    ex.note_closed(begun.position)
     write = active_write(ex, structs.replace(begun, epoch=ex.epoch, completed=now, seq=None, output=None, error=None))
     if stored_as_waiting:
         write.run_state, write.due = State.RUNNING, now

@@ -258,11 +258,11 @@ def await_turn(ex: Execution, record: Step, final: Step | None = None) -> Flow:
 
 
 def replayed(ex: Execution, recorded: Step, codec: ValueCodec | None) -> Flow:
-    """Deliver a recorded outcome in its turn."""
+    """Deliver a recorded outcome in its turn. If the code cancels the operation first, that is recorded as it is live."""
     if recorded.interrupted or recorded.seq is None:
         yield Forever()
     else:
-        yield from await_turn(ex, recorded)
+        yield from await_turn(ex, recorded, recorded)
     return outcome(ex, recorded, codec)
 
 
@@ -293,7 +293,7 @@ def conclude(
     record.error = encode_exception(error) if error is not None else error_text
     record.completed = ex.engine.clock.now()
     record.seq = ex.take_seq()
-    ex.open_records.pop(record.position, None)
+    ex.note_closed(record.position)
     try:
         write = active_write(ex, record)
         if record.kind == "step" and _may_go_ahead(ex, write):
@@ -372,6 +372,8 @@ def commit(ex: Execution, write: RecordStep, final: Step | None = None) -> Flow:
     except Exception as error:
         raise _refused(ex, f"{write.step.kind} {write.step.name!r}", error) from error
     raise_if_refused(ex, answer)
+    if write.step.completed is None and answer.verdict is Verdict.DONE:
+        ex.note_open(write.step)
     if (
         write.run_state is State.WAITING
         and answer.ending is None

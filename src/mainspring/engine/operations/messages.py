@@ -185,21 +185,19 @@ def await_(
     awaits: Awaited = (record.child or ex.id, record.kind, record.name)
     registered = False
     while True:
-        wait = ex.wait(until=record.due, child=record.child if record.child != ex.id else None, awaits=awaits)
-        if not registered:
-            write = waiting_write(ex, record)
-            write.watch = record.child if record.child != ex.id else None
-            answer = yield from commit_or_stop(ex, write if outgoing is None else with_messages(write, outgoing))
-            if answer.verdict is Verdict.UNKNOWN:
-                ex.woken(wait)
-                raise unknown_error(answer.unknown)
-            registered = True
-        found = yield from look()
-        over = record.due is not None and record.due <= ex.engine.clock.now()
-        if found is not None or over:
-            ex.woken(wait)
-            return found
-        yield Pause(wait, record)
+        with ex.wait(until=record.due, child=record.child if record.child != ex.id else None, awaits=awaits) as wait:
+            if not registered:
+                write = waiting_write(ex, record)
+                write.watch = record.child if record.child != ex.id else None
+                answer = yield from commit_or_stop(ex, write if outgoing is None else with_messages(write, outgoing))
+                if answer.verdict is Verdict.UNKNOWN:
+                    raise unknown_error(answer.unknown)
+                registered = True
+            found = yield from look()
+            over = record.due is not None and record.due <= ex.engine.clock.now()
+            if found is not None or over:
+                return found
+            yield Pause(wait, record)
 
 
 def with_messages(write: RecordStep, outgoing: list[Outgoing], takes: int | None = None) -> RecordAndSend:

@@ -121,13 +121,10 @@ def _back_off(ex: Execution, record: Step) -> Flow:
     if record.due is None:
         return True  # a crash cut the attempt off
     if not (yield from _has_lost_key(ex)):
-        wait = ex.wait(until=record.due)
-        yield from commit_or_stop(ex, waiting_write(ex, record))
-        if record.due > ex.engine.clock.now():
-            yield Pause(wait, record)
-        else:
-            ex.woken(wait)
-        ex.note_open(record)
+        with ex.wait(until=record.due) as wait:
+            yield from commit_or_stop(ex, waiting_write(ex, record))
+            if record.due > ex.engine.clock.now():
+                yield Pause(wait, record)
         if not (yield from _has_lost_key(ex)):
             return True
     record.due = None
@@ -188,9 +185,9 @@ def sleep(ex: Execution, position: str, until: int) -> Flow:
     record.epoch = ex.epoch
     due = record.due if record.due is not None else until
     if due > now:
-        wait = ex.wait(until=due)
-        yield from commit_or_stop(ex, waiting_write(ex, record))
-        yield Pause(wait, record)
+        with ex.wait(until=due) as wait:
+            yield from commit_or_stop(ex, waiting_write(ex, record))
+            yield Pause(wait, record)
     return (yield from conclude(ex, record, None, output="null"))
 
 
@@ -245,20 +242,16 @@ def _await_run(ex: Execution, record: Step, codec: ValueCodec, *, starts: list[N
 def _ending(ex: Execution, record: Step, *, starts: list[NewRun]) -> Flow:
     """Wait for the end of a run. Return its ending, or the exception if the run cannot be awaited or the time is over."""
     record.epoch = ex.epoch
-    wait = ex.wait(until=record.due, child=record.child)
-    write = waiting_write(ex, record)
-    write.starts, write.watch = starts, record.child
-    answer = yield from _begin(ex, write)
-    ending: Ending | None = answer.ending
-    if answer.verdict is Verdict.TAKEN or answer.missing:
-        ex.woken(wait)
-        return (
-            _taken(starts, answer.taken) if answer.taken else NotFound(f"there is no run {record.child!r} to wait for")
-        )
-    if ending is None:
-        ending = yield Pause(wait, record)
-    else:
-        ex.woken(wait)
+    with ex.wait(until=record.due, child=record.child) as wait:
+        write = waiting_write(ex, record)
+        write.starts, write.watch = starts, record.child
+        answer = yield from _begin(ex, write)
+        if answer.verdict is Verdict.TAKEN or answer.missing:
+            taken = answer.taken
+            return _taken(starts, taken) if taken else NotFound(f"there is no run {record.child!r} to wait for")
+        ending: Ending | None = answer.ending
+        if ending is None:
+            ending = yield Pause(wait, record)
     if ending is None:
         return StillRunning(
             f"run {record.child!r} had not ended when the time to wait for it was over; nothing was done to the run"

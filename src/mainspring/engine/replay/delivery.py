@@ -2,7 +2,7 @@
 
 Otherwise races between branches (first completed, queues, semaphores, task groups) would end differently on replay. Between two
 outcomes the loop goes round until the run is idle, so that the code has reacted to the first before it gets the second: live, much
-time may have passed between the two, and in a replay none does.
+time may have passed between the two, and in a replay none does. A replay does so before the first one as well.
 """
 
 from __future__ import annotations
@@ -60,7 +60,10 @@ class Delivery:
         self._is_busy = is_busy
         self._waiting = own(self._waiting)
         future = self._waiting[seq] = self._loop.create_future()
-        self._pump()
+        if self.replaying and not self._draining:
+            self._begin_drain()  # live, the tasks that the code has created began while this operation executed
+        else:
+            self._pump()
         return future
 
     def is_next(self, seq: int | None) -> bool:
@@ -119,13 +122,16 @@ class Delivery:
             self._advance()
             if not future.done():
                 future.set_result(None)
-            self._draining = True
-            self._loop.call_soon(self._drain, 0, 0)
+            self._begin_drain()
         elif not self.replaying and self._held:
             held, self._held = self._held, UNUSED
             for waiter in held:
                 if not waiter.done():
                     waiter.set_result(None)
+
+    def _begin_drain(self) -> None:
+        self._draining = True
+        self._loop.call_soon(self._drain, 0, 0)
 
     def _drain(self, rounds: int, calm: int) -> None:
         """Look once a round whether the code has reacted to the last outcome. `calm` is the number of idle rounds so far."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import Struct
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mainspring.engine.residency.timers import Timer
     from mainspring.model.runs import Run, StepKind
     from mainspring.store.messages import Awaited
+    from mainspring.store.writes import DiscardOutcome
 
 
 class Quota(Struct, gc=False):
@@ -44,7 +45,10 @@ _MOST_WATCHED = 50
 
 
 class Wait:
-    """A wait of a run: for a time, the end of another run or a message, or for the first of them."""
+    """A wait of a run: for a time, the end of another run or a message, or for the first of them.
+
+    A context manager: the wait is over when the block is left, also if the workflow's code cancels the operation in it.
+    """
 
     __slots__ = ("_execution", "awaits", "child", "future", "timer", "until")
 
@@ -55,6 +59,12 @@ class Wait:
         self.awaits = awaits
         self.timer: Timer | None = None
         self.future: asyncio.Future[Any] = execution.engine.loop.create_future()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._execution.woken(self)
 
     def register(self) -> None:
         """Add the wait to its run. In a halted run the wait ends at once with the signal."""
@@ -331,6 +341,11 @@ class Execution:
         self.open_records = own(self.open_records)
         self.open_records[record.position] = record
 
+    def note_closed(self, position: str) -> None:
+        """Forget an operation that has an outcome, or whose wait records a cancellation itself."""
+        if self.open_records.pop(position, None) is not None and not self.open_records:
+            self.open_records = UNUSED  # thousands of runs may wait
+
     def take_unreached(self, given_up: Callable[[str], bool] | None = None) -> list[Step]:
         """Remove operations from the journal that were begun and that the replay no longer reaches: all, or those at given-up positions."""
         left = [step for step in self.unreached.values() if given_up is None or given_up(step.position)]
@@ -367,7 +382,7 @@ class Execution:
                 self.engine.committer.commit_sync(write)
         return True
 
-    def write_unconfirmed(self, write: RecordStep) -> None:
+    def write_unconfirmed(self, write: RecordStep | DiscardOutcome) -> None:
         """Hand over a write that no caller awaits. The committer stores it before the next write of this run."""
         written = self.engine.committer.commit(write)
         written.add_done_callback(lambda done: done.cancelled() or done.exception())
