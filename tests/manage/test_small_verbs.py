@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections import Counter
 
 import pytest
@@ -100,6 +102,47 @@ async def test_a_cancelled_run_is_resumed_into_another_queue(store_url: str) -> 
         assert await handle.result() == "x"
         assert not await app.runs.resume("c", to_queue="other")
         assert (await app.runs.get("c")).queue == "slow"
+
+
+async def test_a_run_is_resumed_when_the_children_that_are_cancelled_with_it_have_stopped(store_url: str) -> None:
+    app = App(store_url)
+    begun, go_on = threading.Event(), threading.Event()
+
+    @app.step
+    def slow_step() -> str:
+        begun.set()
+        assert go_on.wait(60)
+        return "done"
+
+    @app.workflow
+    async def grandchild() -> str:
+        return await slow_step.aio() + await note(" well")
+
+    @app.workflow
+    async def child() -> str:
+        return await grandchild.options(id="g")()
+
+    @app.workflow
+    async def parent() -> str:
+        return await child.options(id="c")()
+
+    async def states() -> list[State]:
+        return [(await app.runs.get(run_id)).state for run_id in "pcg"]
+
+    async with app:
+        handle = await parent.options(id="p").start()
+        await asyncio.to_thread(begun.wait, 60)
+        await handle.cancel()
+        while await states() != [State.CANCELLED, State.CANCELLED, State.CANCELLING]:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        assert not await app.runs.resume("p")
+        assert await states() == [State.CANCELLED, State.CANCELLED, State.CANCELLING]
+        go_on.set()
+        while await states() != [State.CANCELLED] * 3:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        assert await app.runs.resume("p")
+        assert await handle.result() == "done well"
+    app.close()
 
 
 @app.workflow

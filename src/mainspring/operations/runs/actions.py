@@ -164,7 +164,7 @@ class RunActions:
     def resume(self, ids: Sequence[str], filters: RunTraits | None = None, *, to_queue: str | None = None) -> Changed:
         """Let cancelled runs, and runs that were recovered too often, continue where they stopped.
 
-        Children that were cancelled with them continue too. With `to_queue` the runs wait in that queue, in no
+        Children that were cancelled with them continue too; a run is left alone while one of them is still stopping. With `to_queue` the runs wait in that queue, in no
         partition. Children stay in theirs. Raises `NotFound` for an unknown id, and changes nothing then.
         """
         queue = None if to_queue is None else check_queue_name(to_queue)

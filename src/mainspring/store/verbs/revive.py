@@ -46,14 +46,32 @@ def resume(tx: Transaction, run: Run) -> Script[bool]:
     """Resume a stopped run, with the children that were stopped with it."""
     if run.state is not State.CANCELLED and not (run.state is State.FAILED and run.reason == _EXHAUSTED):
         return False
+    if (yield from _has_stopping_child(tx, run)):
+        return False  # the child would end as cancelled, and the run would receive that
+    yield from _resume(tx, run)
+    return True
+
+
+def _resume(tx: Transaction, run: Run) -> Script[None]:
     yield from _revive(tx, run, as_it_was=True)  # first: children inherit its deadline
     for step in forgotten_by_resume((yield from steps_of(tx, run.id))):
         yield from _forget(tx, run, step)
     seen = {row[0] for row in (yield from tx.execute(_SEEN_TO_END, id=run.id))}
     for child in (yield from children_of(tx, run)):
         if child.state is State.CANCELLED and child.reason == run.reason and child.id not in seen:
-            yield from resume(tx, child)
-    return True
+            yield from _resume(tx, child)
+
+
+def _has_stopping_child(tx: Transaction, run: Run) -> Script[bool]:
+    """Whether a worker still executes a child, at any depth, that is being cancelled with a run."""
+    for child in (yield from children_of(tx, run)):
+        if child.reason != run.reason:
+            continue
+        if child.state is State.CANCELLING:
+            return True
+        if child.state is State.CANCELLED and (yield from _has_stopping_child(tx, child)):
+            return True
+    return False
 
 
 def retry(tx: Transaction, run: Run) -> Script[bool]:
