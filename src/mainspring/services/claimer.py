@@ -157,6 +157,8 @@ class Claimer(Service):
             self._next_due = min(due, default=None)
         if self._held and self._ends_during_claim:
             self.kick()
+        if self._next_due is None or self._next_due <= now:
+            return None  # no claim was made, for want of slots: a run is due, and is claimed when a slot becomes free
         return self._next_due
 
     async def _found(self, now: int) -> AsyncGenerator[Claimed]:
