@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from mainspring import App, AsyncFn, Settings, run
 from mainspring.errors import NotInRun, RunCancelled
 from mainspring.testing import crash, world
+from tests.engine.lives import enter_again
 from tests.support.samples import calls
 
 MIDNIGHT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -70,6 +71,39 @@ async def test_a_crash_at_any_call_to_the_store_comes_to_the_same_end(
             assert at > 5
             return
     raise AssertionError("it never came to its end without a crash")
+
+
+@pytest.mark.parametrize("orderly", [True, False])
+async def test_a_limit_that_passed_while_no_worker_was_there_comes_before_a_later_wake_up(
+    store_url: str, *, orderly: bool
+) -> None:
+    app = App(settings=Settings(poll=0.05))
+    done: list[str] = []
+
+    @app.step
+    async def note(what: str) -> None:
+        done.append(what)
+
+    @app.workflow
+    async def limited() -> None:
+        try:
+            async with run.timeout("10m"):
+                await run.sleep("1h")
+                await note("slept")
+        except TimeoutError:
+            await note("gave up")
+
+    async with world(app, at=MIDNIGHT, url=store_url) as w:
+        handles = [await limited.start() for _ in range(20)]
+        await w.advance("5m")
+        if orderly:
+            await app.__aexit__()
+        else:
+            await app._vanish()
+        w.clock.set(MIDNIGHT + timedelta(hours=5))
+        await enter_again(w)
+        await app.gather(*handles)
+    assert done == ["gave up"] * 20
 
 
 async def test_a_cancellation_of_somebody_elses_is_not_taken_for_the_timeout(store_url: str) -> None:

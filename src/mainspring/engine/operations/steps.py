@@ -184,9 +184,12 @@ def sleep(ex: Execution, position: str, until: int) -> Flow:
     record = recorded or Step(ex.id, position, "sleep", "sleep", started=ex.begins(), due=until)
     record.epoch = ex.epoch
     due = record.due if record.due is not None else until
-    if due > now:
+    overdue = due <= now
+    # Overdue sleeps of several branches end in the order of their times, so they wait for their timers, too.
+    if not overdue or (recorded is not None and ex.tasks):
         with ex.wait(until=due) as wait:
-            yield from commit_or_stop(ex, waiting_write(ex, record))
+            if not overdue:
+                yield from commit_or_stop(ex, waiting_write(ex, record))
             yield Pause(wait, record)
     return (yield from conclude(ex, record, None, output="null"))
 

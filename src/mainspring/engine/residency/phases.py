@@ -33,9 +33,8 @@ class Phase(Enum):
     LEFT = "left"
     """No longer in the memory of this worker."""
 
-    __hash__ = (
-        object.__hash__
-    )  # that of Enum is a function in Python, and every operation looks its phase up in a table
+    __hash__ = object.__hash__
+    """That of Enum is a function in Python, and every operation looks its phase up in a table."""
 
 
 LEGAL: Final[Mapping[Phase, frozenset[Phase]]] = {
