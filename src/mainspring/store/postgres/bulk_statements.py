@@ -219,21 +219,22 @@ _MAY_END = """r.id = ANY(ARRAY(SELECT run FROM a)) AND r.id = a.run AND coalesce
 The array makes PostgreSQL find runs by their ids: for the join alone it would read all of a medium-sized table. A condition on the state
 alone would make it expect a single run, for which it would choose a nested loop.
 """
-_WAIT_FOR_NONE = "set_config('lock_timeout', '1ms', true)"
+_WAIT_BRIEFLY = "set_config('lock_timeout', '10ms', true)"
+"""Long enough for the lock under which PostgreSQL extends a table or an index, which also counts."""
 
 
 def _finish(*, lone: bool) -> str:
     return f"""
   WITH a AS MATERIALIZED ({rows(_FINISH, lone=lone)})
-  UPDATE runs r SET {_END} FROM {_WAIT_FOR_NONE}, a WHERE {_MAY_END} RETURNING a.run
+  UPDATE runs r SET {_END} FROM {_WAIT_BRIEFLY}, a WHERE {_MAY_END} RETURNING a.run
 """
 
 
 FINISH_ONE, FINISH = _finish(lone=True), _finish(lone=False)
 """Ends runs. `UNBLOCK` follows in the same transaction.
 
-Rows are not locked before, which would be a record in the log for each. A row that another transaction has locked fails the statement at
-once, and the batch is halved until that run is alone.
+Rows are not locked before, which would be a record in the log for each. A row that another transaction keeps locked fails the
+statement, and the batch is halved until that run is alone.
 """
 
 WOKEN = """woken AS (
