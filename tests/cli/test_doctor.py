@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from mainspring import App
+from mainspring import App, Tx
 from mainspring import run as mainspring_run
 from mainspring.operations import health
 from mainspring.store.sql.dialect import prefixed
@@ -203,10 +203,10 @@ ODD = {
         "run odd of checkout has succeeded, and its step pay at position 0 has no outcome",
         "look at what it does",
     ),
-    "an ended step without its record": (
-        [run("odd", "succeeded", kind="step", completed="2")],
+    "an ended transaction without its record": (
+        [run("odd", "succeeded", kind="transaction", completed="2")],
         "lost record",
-        "run odd of checkout has succeeded, and has no record of its step",
+        "run odd of checkout has succeeded, and has no record of its transaction",
         "leave it as it is",
     ),
     "a queue that cannot be read": (
@@ -285,6 +285,32 @@ def test_a_step_that_the_code_gave_up_between_two_attempts_is_well(
     mainspring("db", "migrate", "--url", store_url)
     change(store_url, [run("fine", "succeeded", completed="2"), step("fine", due="5")])
     result = mainspring(*command.split(), "--url", store_url)
+    assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize("command", ["doctor", "db check"])
+async def test_jobs_whose_end_is_their_only_record_are_well(
+    mainspring: Mainspring, store_url: str, command: str
+) -> None:
+    """A job of a batch function that succeeds at once, and jobs that an operator completed before they began."""
+    app = App(store_url)
+
+    @app.step(batch=10)
+    async def total(amounts: list[int]) -> list[int]:
+        return amounts
+
+    @app.step
+    async def pay() -> None: ...
+
+    @app.transaction
+    def book(tx: Tx) -> None: ...
+
+    async with app:
+        assert await (await total.start(3)).result() == 3
+        for number, job in enumerate((pay, book)):
+            await job.options(id=f"by hand {number}", after="1d").start()
+            await app.runs.complete(f"by hand {number}")
+    result = await asyncio.to_thread(mainspring, *command.split(), "--url", store_url)
     assert result.exit_code == 0, result.output
 
 

@@ -57,7 +57,7 @@ _live = ", ".join(f"'{state}'" for state in sorted(LIVE))
 _UNOWNED = "r.owner IS NULL AND r.state IN ('scheduled', 'waiting') AND r.state = 'waiting'"
 _WAKE = "wake it, so that it looks for itself: UPDATE runs SET due = 0 WHERE id = '{0}'; or: mainspring runs cancel {0}"
 _LATEST = f"""
-    SELECT id, workflow, kind, state FROM runs WHERE id IN ({newest(Where(), Where(), str(RECENT))})
+    SELECT id, workflow, kind, state, reason FROM runs WHERE id IN ({newest(Where(), Where(), str(RECENT))})
     ORDER BY uid DESC LIMIT {RECENT}"""
 
 CHEAP = [
@@ -154,9 +154,10 @@ THOROUGH = [
         "lost record",
         f"""
   SELECT r.id, r.workflow FROM ({_LATEST}) r
-  WHERE r.state = 'succeeded' AND r.kind <> 'workflow' AND NOT EXISTS (SELECT 1 FROM steps s WHERE s.run = r.id) LIMIT :most""",
-        "run {0} of {1} has succeeded, and has no record of its step",
-        "a retry of this run would execute the step again: leave it as it is",
+  WHERE r.state = 'succeeded' AND r.kind = 'transaction' AND r.reason IS NULL
+    AND NOT EXISTS (SELECT 1 FROM steps s WHERE s.run = r.id) LIMIT :most""",  # jobs of batch steps have no other row; reason: an operator ended it
+        "run {0} of {1} has succeeded, and has no record of its transaction",
+        "a fork of this run would execute the transaction again: leave it as it is",
     ),
     Question(
         "incomplete end",
