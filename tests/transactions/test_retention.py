@@ -111,6 +111,37 @@ async def test_without_a_setting_runs_are_kept_for_ever_and_functions_for_a_week
         assert not await there(plain, gone.id)
 
 
+def with_work(url: str) -> tuple[App, Any]:
+    an_app = App(url)
+
+    @an_app.step
+    async def work() -> int:
+        return 1
+
+    return an_app, work
+
+
+async def test_what_became_too_old_while_no_worker_ran_is_deleted_minutes_after_the_start(store_url: str) -> None:
+    an_app, work = with_work(store_url)
+    async with world(an_app, url=store_url, at="2026-01-01T00:00Z") as w:
+        gone = await an_app.run_after(0, work.bind())
+        await w.drain()
+    async with world(an_app, url=store_url, at="2026-01-09T00:00Z") as w:
+        assert await there(an_app, gone.id)
+        await w.advance("6m")
+        assert not await there(an_app, gone.id)
+
+
+async def test_a_worker_that_only_drains_deletes_what_is_too_old(store_url: str) -> None:
+    an_app, work = with_work(store_url)
+    async with world(an_app, url=store_url, at="2020-01-01T00:00Z") as w:
+        gone = await an_app.run_after(0, work.bind())
+        await w.drain()
+    async with an_app:
+        await an_app.drain()
+        assert not await there(an_app, gone.id)
+
+
 async def test_what_an_unfinished_run_needs_is_kept(store_url: str) -> None:
     async with world(app, url=store_url) as w:
         handle = await parent.start()

@@ -347,7 +347,10 @@ class App(ClientApi, ByName[Any], Scope):
 
     @dual
     def drain(self, /) -> Coroutine[Any, Any, None]:
-        """Wait until this worker has executed the runs that are due now. It does not wait for runs that are due later, held by a limit, or owned by other workers."""
+        """Wait until this worker has executed the runs that are due now, and has deleted those whose retention is over.
+
+        It does not wait for runs that are due later, held by a limit, or owned by other workers.
+        """
         return self._require_worker().drained()
 
     def _require_worker(self) -> Worker:

@@ -238,13 +238,17 @@ class Worker:
         self._runtime.listeners.tell_worker("died", worker.id, worker.host, self._runtime.clock.now(), reason)
 
     async def drained(self) -> None:
-        """Wait until no work is due that this worker may do. Work that waits for a time, a limit or another worker stays."""
+        """Wait until no work is due that this worker may do. Work that waits for a time, a limit or another worker stays.
+
+        A worker that only drains lives for a short time, so it deletes old runs here, or no worker would.
+        """
         while True:
             engine, before = self.engine, self.engine.launches
             if self._state is WorkerState.WORKING and engine.is_idle:
                 for service in (self._inbox, self._scheduler, self._claimer):
                     await service.next_round()
                 if engine is self.engine and engine.is_idle and engine.launches == before:
+                    await self._pruner.due_deleted()
                     return
             await asyncio.sleep(_LOOK)
 

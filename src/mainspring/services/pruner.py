@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from mainspring.store.verbs.prune import Keep
 
 _POLL = 300.0
+_FIRST = 300 * SECOND
+"""How long a worker has been at work when it deletes runs for the first time."""
 _MINUTE = 60_000_000
 _MOST, _FEWEST = 500, 100
 _LONG, _SHORT = 0.05, 0.02
@@ -58,9 +60,17 @@ class Pruner(Service):
         self._wakes = None
         self.kick()
 
+    async def due_deleted(self) -> None:
+        """Wait until all that is due now is deleted, also in a worker that has just started."""
+        if self.rounds == 0:
+            await self.next_round()
+        await self.next_round()
+
     async def run_once(self, now: int) -> int | None:
-        if self._keep.shortest is None or self.rounds == 0:
+        if self._keep.shortest is None:
             return None
+        if self.rounds == 0:
+            return now + _FIRST
         retention, in_thread = self._store.retention, self._engine.in_thread
         due = await in_thread(retention.due, self._keep, now)
         if due.rules:
