@@ -8,8 +8,8 @@ from collections import Counter
 
 import pytest
 
-from mainspring import App, Settings, State, run
-from mainspring.errors import Conflict, InvalidInput, NotFound
+from mainspring import App, Retry, Settings, State, run
+from mainspring.errors import Conflict, InvalidInput, NotFound, RunCancelled
 from mainspring.testing import world
 from tests.store import raw
 
@@ -102,6 +102,35 @@ async def test_a_cancelled_run_is_resumed_into_another_queue(store_url: str) -> 
         assert await handle.result() == "x"
         assert not await app.runs.resume("c", to_queue="other")
         assert (await app.runs.get("c")).queue == "slow"
+
+
+async def test_a_resumed_run_is_in_the_attempt_in_which_it_was_cancelled(store_url: str) -> None:
+    """What it recorded after a look at `run.attempt` is replayed by the same attempt."""
+    app = App(store_url)
+    noted = asyncio.Event()
+
+    @app.step
+    async def note(what: str) -> str:
+        return what
+
+    @app.workflow(retry=Retry(3, first=0))
+    async def work() -> tuple[str, int]:
+        await note("first")
+        if run.attempt < 2:
+            raise ConnectionError("after the step")
+        await note("second")
+        noted.set()
+        return await run.receive("word"), run.attempt
+
+    async with app:
+        handle = await work.start()
+        await noted.wait()
+        await handle.cancel()
+        with pytest.raises(RunCancelled):
+            await handle.result(timeout=30)
+        assert await app.runs.resume(handle.id)
+        await app.send(handle.id, "word", "go")
+        assert await handle.result(timeout=30) == ("go", 2)
 
 
 async def test_a_run_is_resumed_when_the_children_that_are_cancelled_with_it_have_stopped(store_url: str) -> None:

@@ -23,7 +23,7 @@ _EXHAUSTED = "recovery exhausted"
 
 _REVIVE = """
   UPDATE runs SET state = :state, reason = NULL, output = NULL, error = NULL, completed = NULL, owner = NULL, needs_attention = false,
-    due = :due, attempt_started = NULL, attempts = 0, recoveries = 0, blocked = NULL, undo_reason = NULL, end_unprocessed = (schedule IS NOT NULL),
+    due = :due, attempt_started = NULL, attempts = :attempts, recoveries = 0, blocked = NULL, undo_reason = NULL, end_unprocessed = (schedule IS NOT NULL),
     end_unreported = false, deadline = CASE WHEN deadline IS NULL THEN CAST(:now AS bigint) + timeout ELSE (
       SELECT min(d) FROM (
         SELECT CAST(:now AS bigint) + runs.timeout AS d
@@ -90,7 +90,9 @@ def _revive(tx: Transaction, run: Run, *, as_it_was: bool) -> Script[None]:
         run.due if as_it_was and run.started is None and run.due is not None else tx.now
     )  # None: it waited for its turn in a schedule
     state, due = (State.SCHEDULED, due) if due > tx.now else (State.QUEUED, tx.now)
-    yield from tx.execute(_REVIVE, id=run.id, state=str(state), due=due, now=tx.now)
+    begun = 0 if run.attempt_started is None else 1  # a claim counts it again
+    attempts = max(run.attempts - begun, 0) if as_it_was else 0
+    yield from tx.execute(_REVIVE, id=run.id, state=str(state), due=due, attempts=attempts, now=tx.now)
     if run.schedule is not None:
         yield from tx.execute(FORGET_RUNS_SINCE, id=run.schedule)
     tx.changes.ready = True
