@@ -18,7 +18,7 @@ from mainspring.model.queues import Limits, Queue
 from mainspring.model.states import State
 from mainspring.store.open import open_store
 from mainspring.store.postgres import floors
-from mainspring.store.postgres.claim_statements import ABOVE_FLOORS, FULL
+from mainspring.store.postgres.claim_statements import ABOVE_FLOORS, COUNT_PLACED, FULL
 from mainspring.store.postgres.dialect import Dialect
 from mainspring.store.sql import schedules as sql
 from mainspring.store.sql.retention import PRUNE
@@ -233,11 +233,42 @@ def _pages_read(connection: psycopg.Connection, text: str, ranges: str) -> int:
 
 
 def _pages_of(connection: psycopg.Connection, text: str, values: dict[str, Any]) -> int:
-    statement = Dialect("mainspring")(text).decode()
+    return _pages_of_plan(connection, Dialect("mainspring")(text).decode(), values)
+
+
+def _pages_of_plan(connection: psycopg.Connection, statement: str, values: dict[str, Any] | None = None) -> int:
     row = connection.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}".encode(), values).fetchone()
     assert row is not None
     plan = row[0][0]["Plan"]
     return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
+
+
+def test_a_count_of_running_runs_does_not_pass_over_those_that_have_ended(store: Store, postgres_url: str) -> None:
+    """Whatever the statistics say: a plan that is good for an empty index is deadly for one full of dead entries."""
+    with psycopg.connect(postgres_url) as old, psycopg.connect(postgres_url, autocommit=True) as watch:
+        old.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        old.execute("SELECT 1 FROM mainspring.runs")
+        for part in range(10):
+            due = NOW + part * SECOND
+            start(store, *(run(f"{part}-{number}", queue="q", due=due) for number in range(200)))
+            while claims := claim(store, limit=50, now=due):
+                store.apply([finish(each.run.id, epoch=each.run.epoch) for each in claims], due)
+        watch.execute("ANALYZE mainspring.runs")
+        last = NOW + 9 * SECOND
+        values: dict[str, int | str] = {"recent": last, "queue": "q", "earlier": "{0-1,0-2}"}
+        statement = Dialect("mainspring").raw(COUNT_PLACED)
+        watch.execute("SET plan_cache_mode = force_generic_plan")
+        watch.execute(b"PREPARE counting AS " + statement.query)
+        everything, recent = (
+            _pages_of_plan(
+                watch,
+                "EXECUTE counting ("
+                + ", ".join(repr((values | {"since": since})[name]) for name in statement.order)
+                + ")",
+            )
+            for since in (0, last)
+        )
+    assert everything > 3 * recent, (everything, recent)
 
 
 def test_a_run_that_goes_on_is_found_at_once(store: Store) -> None:

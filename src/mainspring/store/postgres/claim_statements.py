@@ -105,8 +105,8 @@ COUNT_PLACED = f"""
     SELECT partition, CASE WHEN attempt_started < :recent THEN id END, count(*) FROM (
       SELECT id, partition, attempt_started FROM runs WHERE {text.PLACED} AND queue = :queue AND attempt_started >= :since
       UNION ALL
-      SELECT id, partition, attempt_started FROM runs
-      WHERE id = ANY(:earlier) AND {text.PLACED} AND queue = :queue AND attempt_started < :since) each
+      SELECT id, partition, attempt_started FROM (SELECT * FROM runs WHERE id = ANY(:earlier) OFFSET 0) known
+      WHERE {text.PLACED} AND queue = :queue AND attempt_started < :since) each
     GROUP BY 1, 2)
   SELECT placed.* FROM (SELECT set_config('mainspring.placed', coalesce(sum(count), 0)::text, true) FROM placed) AS total (placed)
   LEFT JOIN placed ON total.placed IS NOT NULL
@@ -114,7 +114,8 @@ COUNT_PLACED = f"""
 """The runs that count towards the concurrency of a queue, by partition.
 
 Those that began before `recent` are returned by id, for the next count (`floors.py`). If there are none, one empty row is returned. The sum
-is stored for `take_ahead`.
+is stored for `take_ahead`. OFFSET makes PostgreSQL find known runs by their ids: by the index of the others it would pass over every run
+that has begun since the oldest snapshot.
 """
 STEPS_OF = f"""
   SELECT {", ".join(STEP_COLUMNS)} FROM steps WHERE run = ANY(:runs) ORDER BY run, seq IS NULL, seq, position
