@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from mainspring.codec import decode_exception
 from mainspring.model.states import State
+from mainspring.operations.inspection import inspect
+from tests.injection.faults import FORKED
 from tests.injection.probes import PREFIX
 from tests.injection.seams import all_runs, describe, is_inner_signal
 
@@ -34,6 +36,7 @@ def audit(record: Record, database: Database, now: int) -> list[str]:
     with database.reading() as store:
         runs = {run.id: run for run in all_runs(store) if not run.id.startswith(PREFIX)}
         steps = {run_id: store.steps(run_id) for run_id in runs}
+        defects = inspect(store, now, thorough=True)
     interrupted = _interrupted(record, runs)
     found: list[str] = []
     for run in runs.values():
@@ -42,6 +45,7 @@ def audit(record: Record, database: Database, now: int) -> list[str]:
     found += _effects(record, interrupted)
     found += _compensations(record, runs, steps)
     found += _callers(record, runs)
+    found += [f"doctor: {each.what}: {each.which}" for each in defects]
     found += [f"log: {line}" for line in record.logs if not any(known in line for known in _EXPECTED_LOGS)]
     return [*found, *_late(record)]
 
@@ -49,12 +53,14 @@ def audit(record: Record, database: Database, now: int) -> list[str]:
 # -- runs --------------------------------------------------------------------------------------------------------------
 def _of_run(record: Record, run: Run, steps: list[Step], interrupted: set[str], now: int) -> Iterator[str]:
     if not run.state.ended:
+        if run.id.startswith(FORKED) and run.state is State.WAITING and run.due is None:
+            return  # the original has received the messages for which its fork waits
         yield f"lost: {run.id} is {describe(run, steps, now)}"
         return
     if is_inner_signal(run.reason):
         yield f"signal: {run.id} ended {run.state} with the reason {run.reason!r}"
     still = [f"{step.kind} {step.name}" for step in steps if step.completed is None and step.kind not in _LEFT_OPEN]
-    if still and run.state is State.SUCCEEDED:
+    if still and run.state is State.SUCCEEDED and (run.id not in record.operated or run.id in record.resumed):
         yield f"open: {run.id} has succeeded, and its record has open steps: {still}"
     if run.id in record.shape.expected and not _as_expected(record, run, interrupted):
         yield f"result: {run.id} ended {_outcome(run)!r}, and should have ended {record.shape.expected[run.id]!r}"
@@ -62,16 +68,20 @@ def _of_run(record: Record, run: Run, steps: list[Step], interrupted: set[str], 
 
 def _as_expected(record: Record, run: Run, interrupted: set[str]) -> bool:
     shape = record.shape
-    if record.stopped.get(run.id):
+    revived = run.id in record.resumed or (run.id in shape.revived and run.state is State.SUCCEEDED)
+    if run.id in record.operated and not revived:
+        return run.state is record.operated[run.id] and run.reason == "asked"
+    if record.stopped.get(run.id) and run.id not in record.resumed:
         return run.state is State.CANCELLED
-    if record.stopped and run.state is not State.SUCCEEDED:
+    if record.ended_early and run.state is not State.SUCCEEDED and run.id not in record.resumed:
         return True  # others depend on the one that was cancelled
     if run.id in interrupted:
         return True
     outcome = _outcome(run)
     if shape.check is not None and run.state is State.SUCCEEDED:
         return bool(shape.check({run.id: outcome}))
-    return bool(outcome == shape.expected[run.id]) or (bool(record.stopped) and run.state is State.SUCCEEDED)
+    depends = record.ended_early or (bool(record.forked) and run.id not in record.forked)
+    return bool(outcome == shape.expected[run.id]) or (depends and run.state is State.SUCCEEDED)
 
 
 def _interrupted(record: Record, runs: dict[str, Run]) -> set[str]:
@@ -80,7 +90,7 @@ def _interrupted(record: Record, runs: dict[str, Run]) -> set[str]:
     A process that dies, or is declared dead, in the middle: then what may not begin twice fails, unless it was recorded, and so does
     the run that called it.
     """
-    if not record.injection.has & {"kill", "takeover"}:
+    if not record.injection.has & {"kill", "takeover"} and not record.resumed:
         return set()
     failed = {run_id for run_id in record.shape.interrupted if run_id in runs and runs[run_id].reason == "interrupted"}
     found = {run_id for run_id in failed if not record.at_death.get(run_id, False)}
@@ -99,7 +109,7 @@ def _outcome(run: Run) -> Any:
 def _missing(record: Record, runs: dict[str, Run]) -> Iterator[str]:
     for run_id in record.shape.expected:
         given_up = {f"start {run_id}", *record.shape.needs} & {*record.dropped}
-        excused = run_id in record.shape.optional or record.stopped or given_up
+        excused = run_id in record.shape.optional or record.ended_early or given_up
         if run_id not in runs and not excused:
             yield f"missing: {run_id} was never stored"
 
@@ -112,7 +122,7 @@ def _effects(record: Record, interrupted: set[str]) -> Iterator[str]:
         for (run_id, label), times in _count(entries, "cut").items():
             if label not in record.shape.optional:
                 yield f"cut: {label} of {run_id} was cut off {times} times"
-    if not record.stopped and not record.dropped and not interrupted:
+    if not record.ended_early and not record.dropped and not interrupted:
         carried_out = {entry.label for entry in entries if entry.what == "end"}
         for label in sorted(_labels(record) - carried_out - record.shape.optional):
             yield f"skipped: {label} was never carried out"
@@ -129,10 +139,13 @@ def _repeated(record: Record) -> Iterator[str]:
         if entry.recorded and entry.what == "begin" and not entry.zombie:
             yield f"repeated: {entry.label} of {entry.run} was begun in life {entry.life} although it was recorded"
     for (run_id, label), times in _count(record.ledger.entries, "begin").items():
-        wanted = shape.tries.get(label, 1)
-        if label in shape.once and times > 1:
+        begun = 2 if record.forked else 1  # some effects are noted for the run that their input names
+        wanted = begun * shape.tries.get(label, 1)
+        if (
+            label in shape.once and times > begun and run_id not in record.resumed
+        ):  # who resumes a run wants it executed
             yield f"once: {label} of {run_id} was begun {times} times"
-        elif not has & {"kill", "takeover"} and times > wanted:
+        elif not has & {"kill", "takeover"} and not record.resumed and times > wanted:
             yield f"repeated: {label} of {run_id} was begun {times} times, {wanted} are enough"
 
 
@@ -167,10 +180,10 @@ def _callers(record: Record, runs: dict[str, Run]) -> Iterator[str]:
     """What those who waited for a run were told must be what is stored."""
     for run_id, result in record.results.items():
         run = runs.get(run_id)
-        if run is None or not run.state.ended:
+        if run is None or not run.state.ended or run_id in record.operated:
             continue
         if isinstance(result, BaseException):
-            if run.state is State.SUCCEEDED:
+            if run.state is State.SUCCEEDED and not record.resumed:  # what was told before it went on was true then
                 yield f"caller: {run_id} has succeeded, and who waited for it was told {result!r}"
         elif run.state is not State.SUCCEEDED or json.loads(run.output or "null") != result:
             yield f"caller: {run_id} ended {_outcome(run)!r}, and who waited for it was told {result!r}"
@@ -178,7 +191,13 @@ def _callers(record: Record, runs: dict[str, Run]) -> Iterator[str]:
 
 def _late(record: Record) -> Iterator[str]:
     normal = NORMAL.get(record.shape.name)
-    if normal is not None and record.ended_at > normal + _LATE and not record.problems and not record.stopped:
+    if (
+        normal is not None
+        and record.ended_at > normal + _LATE
+        and not record.problems
+        and not record.ended_early
+        and not record.forked
+    ):
         yield f"late: it took {record.ended_at:.0f} s until all had ended, and undisturbed {normal:.0f} s"
 
 

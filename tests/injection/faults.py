@@ -7,12 +7,16 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from mainspring.errors import StoreUnavailable
+from mainspring.model.states import State
+from mainspring.store.verbs.fork import Fork
+from mainspring.store.verbs.manage import Move
 from tests.injection.seams import lost_signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mainspring.model.runs import Step
+    from mainspring.store.protocol import Store
     from tests.injection.loop import CountingLoop
     from tests.injection.record import Record
     from tests.injection.scene import Caller
@@ -25,6 +29,8 @@ _HELD = 0.001
 """Virtual seconds that a call takes at which something happens: long enough for the rest of the process to feel it."""
 _BREAKING = 0.005
 """Virtual seconds until a connection is known to be broken."""
+FORKED = "fork-"
+"""What the ids of forks begin with."""
 _STORM = 20.0
 _UNLUCKY = 0.3
 
@@ -96,13 +102,53 @@ class Faults:
         self._end_runs("terminate")
 
     def _end_runs(self, verb: str) -> None:
+        stopped = self.record.stopped
+        done = self._operate(lambda store, there, now: getattr(store, verb)(there, "asked", now))
+        stopped.update({run_id: was or stopped.get(run_id, False) for run_id, was in done.items()})
+
+    def resume(self) -> None:
+        """An operator lets the runs go on that were cancelled or terminated. Those that had not begun are to begin now."""
+        self._let_go_on(lambda store, there, now: store.management.resume(there, now))
+        self.reschedule()
+
+    def complete(self) -> None:
+        """An operator ends the runs that no worker owns."""
+        done = self._operate(lambda store, there, now: store.management.complete(there, lambda _: "7", "asked", now))
+        self.record.operated |= {run_id: State.SUCCEEDED for run_id, was in done.items() if was}
+
+    def fail(self) -> None:
+        """The same, as failed."""
+        done = self._operate(lambda store, there, now: store.management.fail(there, "asked", now))
+        self.record.operated |= {run_id: State.FAILED for run_id, was in done.items() if was}
+
+    def reschedule(self) -> None:
+        """An operator moves the runs that have not begun, and retries those that have failed."""
+        self._let_go_on(lambda store, there, now: store.management.reschedule(there, Move(due=now), now))
+
+    def retry(self) -> None:
+        """An operator retries the runs that have failed."""
+        self._let_go_on(lambda store, there, now: store.management.retry(there, now))
+
+    def fork(self) -> None:
+        """An operator begins the runs once more, each as a run of its own that begins before the last thing recorded."""
+
+        def act(store: Store, there: list[str], now: int) -> dict[str, bool]:
+            forks = [Fork(run_id, f"{FORKED}{run_id}", f"{FORKED}{run_id}", after_failure=True) for run_id in there]
+            store.management.fork(forks, now)
+            return dict.fromkeys(there, True)
+
+        self.record.forked |= set(self._operate(act))
+
+    def _let_go_on(self, act: Callable[[Store, list[str], int], dict[str, bool]]) -> None:
+        self.record.resumed |= {run_id for run_id, was in self._operate(act).items() if was}
+
+    def _operate(self, act: Callable[[Store, list[str], int], dict[str, bool]]) -> dict[str, bool]:
+        """Do something to the runs of the shape. Which of them were changed by it."""
         if self.life is None or not self.life.connected:
-            return
-        inner, stopped = self.life.inner, self.record.stopped
+            return {}
+        inner = self.life.inner
         there = [run_id for run_id in self.record.shape.main if inner.run(run_id) is not None]
-        if there:
-            done: dict[str, bool] = getattr(inner, verb)(there, "asked", self.life.now())
-            stopped.update({run_id: was or stopped.get(run_id, False) for run_id, was in done.items()})
+        return act(inner, there, self.life.now()) if there else {}
 
     def drop(self) -> None:
         """The caller is cancelled in the middle of whatever it awaits; another one goes on with the next thing."""

@@ -129,6 +129,18 @@ INJECTIONS = {
         Injection("shuffle+kill", ("kill",), kinds=("seed",)),
         Injection("shuffle+park", kinds=("seed",), settings=_PARKING),
         Injection("shuffle+takeover", ("take_over",), kinds=("seed",)),
+        Injection("complete", ("complete",)),
+        Injection("fail", ("fail",)),
+        Injection("reschedule", ("reschedule",)),
+        Injection("park+complete", ("complete",), kinds=("turn", "after"), settings=_PARKING),
+        Injection("park+fail", ("fail",), kinds=("turn", "after"), settings=_PARKING),
+        Injection("stop+complete", ("stop", "complete"), kinds=("turn", "after")),
+        Injection("cancel+resume", ("cancel", "resume")),
+        Injection("terminate+resume", ("terminate", "resume")),
+        Injection("retry", ("retry",)),
+        Injection("fail+retry", ("fail", "retry")),
+        Injection("park+fail+retry", ("fail", "retry"), kinds=("turn", "after"), settings=_PARKING),
+        Injection("fork", ("fork",)),
         Injection("drop+stop", ("drop", "stop"), kinds=("turn",)),
     )
 }

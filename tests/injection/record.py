@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tests.injection.scene import Ledger
 
 if TYPE_CHECKING:
+    from mainspring.model.states import State
     from tests.injection.injections import Injection, Point
     from tests.injection.scene import Shape
 
@@ -31,6 +32,12 @@ class Record:
     operations: int = 0
     stopped: dict[str, bool] = field(default_factory=dict[str, bool])
     """Runs that were cancelled or terminated, and whether there was something to cancel."""
+    resumed: set[str] = field(default_factory=set[str])
+    """Runs that an operator let go on after they were stopped or had failed."""
+    operated: dict[str, State] = field(default_factory=dict[str, "State"])
+    """Runs that an operator ended, and how."""
+    forked: set[str] = field(default_factory=set[str])
+    """Runs that an operator forked."""
     at_death: dict[str, bool] = field(default_factory=dict[str, bool])
     """Runs at the moment of a kill, and whether everything that they had begun was recorded."""
     done: list[str] = field(default_factory=list[str])
@@ -39,3 +46,8 @@ class Record:
     ended_at: float = 0.0
     logs: list[str] = field(default_factory=list[str])
     """Errors that the library logged."""
+
+    @property
+    def ended_early(self) -> bool:
+        """Whether an operator ended runs, so that others which depend on them may end otherwise too."""
+        return bool(self.stopped or self.operated)

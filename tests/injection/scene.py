@@ -260,6 +260,8 @@ class Shape:
     """Effects that may be missing, and runs that may never have been started, when something else was faster."""
     needs: frozenset[str] = frozenset()
     """What its caller does so that runs are started, beside starting them: if that was called off, they may be missing."""
+    revived: frozenset[str] = frozenset()
+    """Runs that its caller lets go on when they have failed."""
     databases: tuple[str, ...] = ("sqlite", "memory", "postgres")
     check: Callable[[dict[str, Any]], bool] | None = None
     """Whether a result will do, where it depends on who was first."""
@@ -278,7 +280,7 @@ def shape(expected: dict[str, Any], **facts: Any) -> Callable[[Callable[[Scene],
 
     def register(build: Callable[[Scene], Drive]) -> Callable[[Scene], Drive]:
         main = facts.pop("main", tuple(expected)[:1])
-        for name in ("once", "interrupted", "optional", "needs"):
+        for name in ("once", "interrupted", "optional", "needs", "revived"):
             if name in facts:
                 facts[name] = frozenset(facts[name])
         SHAPES[build.__name__] = Shape(build.__name__, build, expected, main, **facts)

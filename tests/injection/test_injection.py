@@ -101,6 +101,7 @@ def test_the_auditor_accepts_an_interruption_of_a_later_step_and_of_a_child(seri
         ("DELETE FROM steps WHERE name = 'note'", "repeated: "),
         ("UPDATE steps SET output = '\"z\"' WHERE output = '\"a\"'", "result: r"),
         ("DELETE FROM runs WHERE id = 'r'", "missing: r"),
+        ("INSERT INTO events (run, key, number, value, set_at) VALUES ('gone', 'k', 1, '1', 0)", "doctor: leftover"),
     ],
 )
 def test_the_auditor_sees_what_goes_wrong_between_two_lives(series: Series, statement: str, seen: str) -> None:

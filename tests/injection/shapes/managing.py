@@ -20,6 +20,7 @@ from tests.injection.scene import Caller, Drive, Expected, Scene, shape
         "copy": "b",
     },
     main=("soon",),
+    revived=("soon",),
     tries={"a": 2},
     optional=("a", "b", "given", "refused", "copy"),
     settings={"keep_logs": "info"},
