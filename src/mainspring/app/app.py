@@ -347,9 +347,10 @@ class App(ClientApi, ByName[Any], Scope):
 
     @dual
     def drain(self, /) -> Coroutine[Any, Any, None]:
-        """Wait until this worker has executed the runs that are due now, and has deleted those whose retention is over.
+        """Wait until this worker has executed the runs that are due now.
 
-        It does not wait for runs that are due later, held by a limit, or owned by other workers.
+        It does not wait for runs that are due later, held by a limit, or owned by other workers. A worker that has just started also deletes
+        the runs whose retention is over.
         """
         return self._require_worker().drained()
 

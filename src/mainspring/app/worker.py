@@ -240,7 +240,7 @@ class Worker:
     async def drained(self) -> None:
         """Wait until no work is due that this worker may do. Work that waits for a time, a limit or another worker stays.
 
-        A worker that only drains lives for a short time, so it deletes old runs here, or no worker would.
+        A worker that only drains lives for a short time, so one that has deleted no old runs yet does so here, or no worker would.
         """
         while True:
             engine, before = self.engine, self.engine.launches
@@ -248,7 +248,7 @@ class Worker:
                 for service in (self._inbox, self._scheduler, self._claimer):
                     await service.next_round()
                 if engine is self.engine and engine.is_idle and engine.launches == before:
-                    await self._pruner.due_deleted()
+                    await self._pruner.first_deleted()
                     return
             await asyncio.sleep(_LOOK)
 

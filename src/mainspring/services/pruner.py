@@ -60,11 +60,12 @@ class Pruner(Service):
         self._wakes = None
         self.kick()
 
-    async def due_deleted(self) -> None:
-        """Wait until all that is due now is deleted, also in a worker that has just started."""
+    async def first_deleted(self) -> None:
+        """Wait until all that is due now is deleted, if this worker has not deleted anything yet."""
         if self.rounds == 0:
             await self.next_round()
-        await self.next_round()
+        if self.rounds == 1:
+            await self.next_round()
 
     async def run_once(self, now: int) -> int | None:
         if self._keep.shortest is None:
