@@ -388,11 +388,22 @@ class ThreadPool(Executor):
         if self._idle > 0:
             self._idle -= 1
         elif len(self._threads) < self._most:
-            name = f"{self._prefix}_{len(self._threads)}"
-            thread = Thread(self._scheduler, self._serve, name, daemon=True)
-            self._threads.append(thread)
-            thread.start()
+            self._start_thread()
         return future
+
+    def _start_thread(self) -> None:
+        thread = Thread(self._scheduler, self._serve, f"{self._prefix}_{len(self._threads)}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def grow(self) -> None:
+        """As `ElasticPool` does: another thread in the place of one that waits."""
+        self._most += 1
+        if not self._shut and not self._idle and self._pending and len(self._threads) < self._most:
+            self._start_thread()
+
+    def shrink(self) -> None:
+        self._most -= 1
 
     def _serve(self) -> None:
         while True:
