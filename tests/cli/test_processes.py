@@ -76,6 +76,20 @@ async def test_a_second_signal_ends_all_at_once(fleet: Fleet, client: App) -> No
     assert supervisor.wait() == 143
 
 
+async def test_a_second_signal_is_not_lost_while_the_first_is_pending(fleet: Fleet, client: App) -> None:
+    await shop.checkout.options(id="order-1").start(1)
+    supervisor = supervised(fleet, 1, grace=60)
+    eventually(lambda: "pack" in marks("order-1"), "it is in a step")
+    ((_, pid),) = ready(supervisor)
+    os.kill(pid, signal.SIGSTOP)
+    supervisor.send(signal.SIGTERM)
+    supervisor.says("stopping 1 process")
+    supervisor.send(signal.SIGTERM)
+    supervisor.says("ending them at once")
+    os.kill(pid, signal.SIGCONT)
+    assert supervisor.wait() == 143
+
+
 async def test_once_ends_when_all_have_ended(fleet: Fleet, client: App) -> None:
     pack()
     handle = await shop.checkout.start(1)

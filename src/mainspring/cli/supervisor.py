@@ -25,6 +25,7 @@ _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 15.0
 _STEADY = 30.0
 """Seconds after which the restart delay of a worker is reset."""
+_REPEAT = 0.2
 _MORE = 3.0
 """Seconds beyond the workers' own limit for stopping."""
 
@@ -53,6 +54,7 @@ class Supervisor:
         self._events: SimpleQueue[_Child | signal.Signals] = SimpleQueue()  # a signal handler may put into it
         self._signals = 0
         self._kill_at: float | None = None
+        self._repeat: tuple[float, signal.Signals] | None = None
         self._code = 0
 
     def run(self) -> int:
@@ -127,16 +129,26 @@ class Supervisor:
             note(f"stopping {alive} process{'' if alive == 1 else 'es'}")
         else:
             self._code = 128 + number
+            note("ending them at once")
         for child in self._children:
             child.again_at = None
+        self._forward(number if number is not signal.SIGHUP else signal.SIGTERM)
+
+    def _forward(self, number: signal.Signals) -> None:
+        """Send a signal to the workers. The second one is repeated, because it is lost if the first is still pending."""
+        for child in self._children:
             if child.process is not None:
-                child.process.send_signal(number if number is not signal.SIGHUP else signal.SIGTERM)
+                child.process.send_signal(number)
+        if self._signals > 1:
+            self._repeat = _CLOCK.monotonic() + _REPEAT, number
 
     def _pause(self) -> float | None:
-        """Return the seconds until the next restart or kill."""
+        """Return the seconds until the next restart, signal or kill."""
         due = [child.again_at for child in self._children if child.again_at is not None]
         if self._kill_at is not None:
             due.append(self._kill_at)
+        if self._repeat is not None:
+            due.append(self._repeat[0])
         return max(0.0, min(due) - _CLOCK.monotonic()) if due else None
 
     def _on_time(self) -> None:
@@ -144,6 +156,8 @@ class Supervisor:
         for child in self._children:
             if child.again_at is not None and child.again_at <= now:
                 self._start(child)
+        if self._repeat is not None and self._repeat[0] <= now:
+            self._forward(self._repeat[1])
         if self._kill_at is not None and self._kill_at <= now:
             self._kill_at, self._code = None, FAILED
             for child in self._children:
