@@ -216,8 +216,11 @@
   /* Only pages of this machine or under https may write to the clipboard: elsewhere the button is not shown. */
   function copying() {
     const copy = event => {
-      const button = event.target.closest?.("[data-copy]");
-      if (button) navigator.clipboard.writeText(button.dataset.copy).then(() => { button.textContent = "Copied"; });
+      const text = event.target.closest?.("[data-copy]")?.dataset.copy;
+      const copied = () => { // the page may have been refreshed meanwhile
+        for (const one of document.querySelectorAll("[data-copy]")) if (one.dataset.copy === text) one.textContent = "Copied";
+      };
+      if (text !== undefined) navigator.clipboard.writeText(text).then(copied);
     };
     if (navigator.clipboard) document.addEventListener("click", copy);
   }
