@@ -18,7 +18,7 @@ from tests.engine.lives import DEAD, put, store_of
 if TYPE_CHECKING:
     from mainspring.store.protocol import Store
 
-app = App("sqlite:///cancelled-operations.db")
+app = App()
 begun: list[str] = []
 executing: asyncio.Event
 """Set when a step executes that does not end. A new one for each event loop."""

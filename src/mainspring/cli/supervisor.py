@@ -26,6 +26,7 @@ _LONGEST_PAUSE = 15.0
 _STEADY = 30.0
 """Seconds after which the restart delay of a worker is reset."""
 _REPEAT = 0.2
+"""Seconds after which a second signal is sent again."""
 _MORE = 3.0
 """Seconds beyond the workers' own limit for stopping."""
 
