@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from tests.injection.databases import Database
     from tests.support.postgres import PostgresServer
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*was deleted while still open:ResourceWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*was deleted while still open:ResourceWarning"),  # psycopg
+    pytest.mark.filterwarnings("ignore:unclosed database:ResourceWarning"),  # sqlite3, since Python 3.13
+]
 """A process that is gone closes nothing; the case goes on without it, and the collector finds its connections: here, not in a later test."""
 SEED = 7
 EACH = {"sqlite": of(4, 1), "memory": of(2, 1), "postgres": of(3, 1)}
