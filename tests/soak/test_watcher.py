@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -39,7 +40,7 @@ Row = tuple[str, str | None, str | None, str, int | None]
 def test_a_key_or_a_limit_that_does_not_hold_at_a_moment_is_found(
     tmp_path: Path, rows: list[Row], findings: list[str]
 ) -> None:
-    with sqlite3.connect(tmp_path / "store.db", isolation_level=None) as db:
+    with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as db, db:
         db.execute(RUNS)
         db.executemany("INSERT INTO mainspring_runs VALUES ('job', ?, ?, ?, ?, ?)", rows)
         watcher = Watcher(f"sqlite:///{tmp_path}/store.db")

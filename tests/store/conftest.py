@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING, Protocol
 
 import psycopg
@@ -77,9 +78,8 @@ def other(store: Store, connect: OpenStore) -> Store:
 
 def _audit(url: str) -> None:
     if url.startswith("sqlite"):
-        with sqlite3.connect(sqlite_path(url)) as connection:
+        with closing(sqlite3.connect(sqlite_path(url))) as connection, connection:
             connection.executescript(_SQLITE_AUDIT)
-        connection.close()
     else:
         with psycopg.connect(url) as postgres:
             postgres.execute(_POSTGRES_AUDIT.encode())

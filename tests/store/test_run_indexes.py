@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -94,9 +95,9 @@ def made(store_url: str) -> str:
 
 def test_every_index_of_runs_is_accounted_for(made: str) -> None:
     if made.startswith("sqlite"):
-        with sqlite3.connect(sqlite_path(made)) as db:
+        with closing(sqlite3.connect(sqlite_path(made))) as file:
             query = "SELECT name FROM sqlite_master WHERE type = 'index' AND tbl_name = 'mainspring_runs'"
-            found = {name.removeprefix("mainspring_runs_") for (name,) in db.execute(query)}
+            found = {name.removeprefix("mainspring_runs_") for (name,) in file.execute(query)}
         assert found == READ_BY.keys() - ON_POSTGRES_ONLY - {"pkey"} | {"sqlite_autoindex_mainspring_runs_1"}
     else:
         with psycopg.connect(made) as db:
@@ -111,8 +112,8 @@ def test_an_index_serves_the_query_that_it_is_there_for(made: str, index: str, r
         if index in ON_POSTGRES_ONLY:
             pytest.skip("SQLite has no such index")
         name = "sqlite_autoindex_mainspring_runs_1" if index == "pkey" else f"mainspring_runs_{index}"
-        with sqlite3.connect(sqlite_path(made)) as db:
-            plan = "\n".join(row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {DIALECT.spelled(read)}", Anything()))
+        with closing(sqlite3.connect(sqlite_path(made))) as file:
+            plan = "\n".join(row[3] for row in file.execute(f"EXPLAIN QUERY PLAN {DIALECT.spelled(read)}", Anything()))
     else:
         name = f"runs_{index}"
         with psycopg.connect(made) as db:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -52,7 +53,7 @@ def _by_sqlite(url: str, statement: Sql, values: dict[str, Any]) -> list[str]:
     """The tables that are read from one end to the other."""
     numbers = f"(WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {MANY}) SELECT n FROM n)"
     given = {name: json.dumps(value) if isinstance(value, list) else value for name, value in values.items()}
-    with sqlite3.connect(sqlite_path(url)) as db:
+    with closing(sqlite3.connect(sqlite_path(url))) as db, db:
         for table, text in _FILL.items():
             db.execute(text.format(now=NOW, numbers=numbers, **{table: f"mainspring_{table}"}))
         db.execute("ANALYZE")

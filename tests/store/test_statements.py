@@ -6,6 +6,7 @@ import importlib
 import pkgutil
 import re
 import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, cast
 
 import psycopg
@@ -114,7 +115,7 @@ def test_rows_have_as_many_values_as_the_statement_has_columns() -> None:
 def _refused_by_sqlite(url: str, wanted: dict[str, Sql]) -> dict[str, str]:
     """The statements that SQLite refuses, with its reasons."""
     refused: dict[str, str] = {}
-    with sqlite3.connect(sqlite_path(url)) as db:
+    with closing(sqlite3.connect(sqlite_path(url))) as db, db:
         for name, statement in wanted.items():
             texts = [DIALECT.spelled(statement)]
             if isinstance(statement, Bulk):
