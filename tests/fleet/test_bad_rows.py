@@ -43,7 +43,7 @@ _TICK = "INSERT INTO ticks (schedule, nominal, request, source, due, outcome, ov
 _BACKFILL = "INSERT INTO backfills (id, schedule, since, until, overlap, created, cursor) VALUES ('b', 'made', 1, 2, 'odd', 1, 0)"
 _TIMEOUT = "UPDATE schedules SET action = replace({0}, '\"timeout\":null', '\"timeout\":99999999999999999999'){1} WHERE id = 'made'"
 _STATE = "UPDATE runs SET state = 'odd', owner = NULL WHERE id = 'asleep'"
-_DEEP = f'{{"a": {"[" * 3_000}{"]" * 3_000}}}'
+_DEEP = f'{{"a": {"[" * 12_000}{"]" * 12_000}}}'
 """JSON that no decoder of Python's follows to its end. Another program can store it: a database takes it."""
 BAD = {
     "spec of a declared schedule": column("schedules", "spec", "declared", "{", '"odd"'),
