@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from msgspec.structs import replace
 
 from mainspring.model.states import State
 from mainspring.store.writes import Start, Started
 from tests.store.build import NOW, SECOND, apply, get, owned, run, start
 
 if TYPE_CHECKING:
+    from mainspring.model.runs import NewRun
     from mainspring.store.protocol import Store
 
 
@@ -99,6 +103,54 @@ def test_data_that_the_database_refuses_fails_alone(store: Store) -> None:
 def test_a_batch_of_a_thousand_starts_is_stored(store: Store) -> None:
     start(store, *(run(f"r{number:04d}") for number in range(1_000)))
     assert store.counts() == {"queued": 1_000}
+
+
+MANY = 250
+
+
+def alike(number: int, **changes: Any) -> NewRun:
+    """One of many runs that a caller starts at once: they differ in their ids and inputs."""
+    name = f"1k{number:024d}"
+    return run(name, uid=name, input=json.dumps({"n": number, "odd": "a\\\"b'{},\n\t\x01 ü %s :x"}), **changes)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"queue": "q", "partition": 'p "1"', "priority": 3, "attributes": '{"tenant": "acme"}', "version": "v3"},
+        {"owner": "w1", "state": State.RUNNING, "fingerprint": "print", "timeout": SECOND, "deadline": NOW + SECOND},
+        {"state": State.SCHEDULED, "due": NOW + SECOND, "scheduled_time": NOW + SECOND, "retry": '{"attempts": 3}'},
+    ],
+    ids=["plain", "in a queue", "owned", "later"],
+)
+def test_many_that_are_alike_are_stored_as_each_alone_would_be(store: Store, changes: dict[str, Any]) -> None:
+    start(store, alike(MANY, **changes))
+    start(store, *(alike(number, **changes) for number in range(MANY)))
+    alone = get(store, alike(MANY).id)
+    for number in range(MANY):
+        asked, found = alike(number), get(store, alike(number).id)
+        assert found == replace(alone, id=asked.id, uid=asked.id, input=asked.input)
+
+
+def test_a_taken_id_among_many_that_are_alike_concerns_nobody_else(store: Store) -> None:
+    start(store, run(alike(7).id, uid="of another request"))
+    answers = store.apply([Start(alike(number)) for number in range(MANY)], NOW)
+    assert [number for number, each in enumerate(answers) if not (isinstance(each, Started) and each.created)] == [7]
+    assert store.counts() == {"queued": MANY}
+
+
+def test_many_that_are_started_again_answer_as_the_first_time(store: Store) -> None:
+    start(store, *(alike(number) for number in range(MANY)))
+    start(store, *(alike(number) for number in range(MANY)))
+    assert store.counts() == {"queued": MANY}
+
+
+def test_one_of_many_that_the_database_refuses_fails_alone(store: Store) -> None:
+    refused = replace(alike(9), input='"\ud800"')
+    answers = store.apply([Start(alike(number) if number != 9 else refused) for number in range(MANY)], NOW)
+    assert [number for number, each in enumerate(answers) if isinstance(each, Exception)] == [9]
+    assert store.counts() == {"queued": MANY - 1}
 
 
 def test_ids_may_contain_anything_that_is_text(store: Store) -> None:

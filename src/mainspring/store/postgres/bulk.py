@@ -28,6 +28,7 @@ from mainspring.store.writes import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
+    from mainspring.model.runs import NewRun
     from mainspring.model.states import State
     from mainspring.store.changes import Changes
     from mainspring.store.postgres.database import Connection
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     Later = Callable[[list[Row]], None]
 
 _PATIENCE = "50ms"
+_MANY = 100
+"""So many runs of `start_many` are looked at for what they have in common."""
 _LOCK = f"{LOCK_RUNS}{SKIP_LOCKED}"
 _OWNED = {"running", "waiting"}
 
@@ -96,17 +99,24 @@ class Bulk:
         runs = [op.run for op in ops]
         asked = started(runs, self._now)
         ready = asked.ready_payload
+        common = _common_values(runs) if len(runs) >= _MANY else None
 
-        def later(rows: list[Row]) -> None:
-            made = {row[0] for row in rows}
-            done = ops if len(made) == len(ops) else [op for op in ops if op.run.uid in made]
+        def stored(done: list[Start]) -> None:
             self._answers |= {id(op): _created(op.run.workflow, op.run.state) for op in done}
             self._changes.add(asked if done is ops else started([op.run for op in done], self._now))
 
-        values: dict[str, Value] = {"ops": to_json(runs)} if len(ops) > 1 else {}
+        def returned(rows: list[Row]) -> None:
+            made = {row[0] for row in rows}
+            stored(ops if len(made) == len(ops) else [op for op in ops if op.run.uid in made])
+
         if len(ops) == 1:
-            values |= zip(NEW_RUN_COLUMNS, run_values(runs[0]), strict=True)
-        self._add(text.start(lone=len(ops) == 1, notify=bool(ready)), values, later, payload=ready)
+            lone: dict[str, Value] = dict(zip(NEW_RUN_COLUMNS, run_values(runs[0]), strict=True))
+            self._add(text.start(lone=True, notify=bool(ready)), lone, returned, payload=ready)
+        elif common is not None:
+            alike = common | {"ids": array(run.id for run in runs), "inputs": array(run.input for run in runs)}
+            self._add(text.start_alike(notify=bool(ready)), alike, lambda _: stored(ops), payload=ready)
+        else:
+            self._add(text.start(lone=False, notify=bool(ready)), {"ops": to_json(runs)}, returned, payload=ready)
 
     # -- steps ---------------------------------------------------------------------------------------------------------
     def _records(self, ops: list[RecordStep]) -> None:
@@ -228,6 +238,14 @@ def _first_of_each_key(ops: list[Start]) -> list[Start]:
         return ops
     first = {op.run.key: op for op in reversed(ops)}
     return [op for op in ops if op.run.key is None or first[op.run.key] is op]
+
+
+def _common_values(runs: list[NewRun]) -> dict[str, Value] | None:
+    """The columns of runs that differ in their new ids and inputs only, or None for other runs."""
+    first = text.common_values(run_values(runs[0]))
+    if any(run.id != run.uid or text.common_values(run_values(run)) != first for run in runs):
+        return None
+    return dict(zip(text.COMMON_COLUMNS, first, strict=True))
 
 
 def _parameters(rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ locked, being cancelled or already has that outcome is not among the returned ro
 from __future__ import annotations
 
 from functools import cache
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from mainspring.model.runs import NewRun
@@ -105,6 +106,26 @@ def start(*, lone: bool, notify: bool) -> str:
   WHERE (SELECT 1 FROM runs r WHERE r.id = a.id) IS NULL
     AND (a.key IS NULL OR (SELECT 1 FROM runs r WHERE r.key = a.key AND r.completed IS NULL) IS NULL)
   RETURNING uid{f", {NOTIFY}" if notify else ""}
+"""
+
+
+_OWN = {"id": "a.id", "uid": "a.id", "input": f"a.input::{column_type('input')}"}
+_COMMON = [number for number, column in enumerate(NEW_RUN_COLUMNS) if column not in _OWN]
+COMMON_COLUMNS = tuple(NEW_RUN_COLUMNS[number] for number in _COMMON)
+common_values = itemgetter(*_COMMON)
+
+
+@cache
+def start_alike(*, notify: bool) -> str:
+    """The statement that inserts runs which differ in their ids and inputs only: the server reads every other value once.
+
+    Their ids were created a moment ago, so it does not look for them first. An id that is taken fails the statement.
+    """
+    chosen = (_OWN.get(column) or f":{column}::{column_type(column)}" for column in NEW_RUN_COLUMNS)
+    return f"""
+  INSERT INTO runs ({_RUN}) SELECT {", ".join(chosen)}
+  FROM set_config('lock_timeout', :patience, true){", pg_notify(:channel, :payload)" if notify else ""},
+    unnest(:ids::text[], :inputs::text[]) AS a (id, input)
 """
 
 

@@ -163,14 +163,18 @@ def _text(value: Value) -> bytes | None:
 
 
 def array(values: Iterable[str]) -> str:
-    """The text of an array of texts."""
-    quoted = (value.replace("\\", "\\\\").replace('"', '\\"') for value in values)
-    return "{" + ",".join(f'"{value}"' for value in quoted) + "}"
+    """The text of an array of texts. Raises if it is too long for one parameter."""
+    quoted = [value.replace("\\", "\\\\").replace('"', '\\"') for value in values]
+    return _checked("{" + ",".join([f'"{value}"' for value in quoted]) + "}", len(quoted))
 
 
 def to_json(rows: Sequence[dict[str, Any] | Struct]) -> str:
-    """Rows as the JSON parameter of bulk statements. Raises if several rows are too long for one parameter. PostgreSQL judges a single row."""
-    text = msgspec.json.encode(rows).decode()
-    if len(text) > _LARGEST_PARAMETER and len(rows) > 1:
-        raise OverflowError(f"{len(rows)} rows of {len(text)} bytes are too many for one statement")
+    """Rows as the JSON parameter of bulk statements. Raises if they are too long for one parameter."""
+    return _checked(msgspec.json.encode(rows).decode(), len(rows))
+
+
+def _checked(text: str, count: int) -> str:
+    """Refuse several values that are too long together. PostgreSQL judges a single one."""
+    if len(text) > _LARGEST_PARAMETER and count > 1:
+        raise OverflowError(f"{count} values of {len(text)} bytes are too many for one statement")
     return text

@@ -52,6 +52,7 @@ BAD_DATA = (
     sqlite3.DataError,
     sqlite3.InterfaceError,
     sqlite3.ProgrammingError,
+    UnicodeError,
     OverflowError,
 )
 """Exceptions of SQLite for values that it refuses."""
