@@ -8,6 +8,7 @@ import enum
 import json
 import sqlite3
 import subprocess
+import traceback
 import urllib.error
 import zoneinfo
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ import pytest
 from mainspring import errors
 from mainspring.codec import decode_exception, encode_exception
 from mainspring.codec.failures import RECORD_LIMIT, TEXT_LIMIT
+from mainspring.codec.tracebacks import traceback_of
 from mainspring.errors import RemoteError
 from tests.codec.shop import Card, Colour, Point, User
 
@@ -256,6 +258,19 @@ def test_the_traceback_of_the_original_is_kept_and_grows_where_it_passes_again()
     again = there_and_back(caught(reraise))
     assert "in _decline" in vars(again)["remote_traceback"]
     assert "in reraise" in vars(again)["remote_traceback"]
+
+
+def test_frames_are_those_of_the_record_the_innermost_last() -> None:
+    """Also after a second process, in a text whose middle was left out, and in a message that looks like a frame."""
+    inner = 'Traceback (most recent call last):\n  File "a.py", line 3, in step\n    raise Fault\n'
+    outer = '  File "b.py", line 70, in workflow\n    await step()\n'
+    cut = '  File "c.py", line 9, in far\n    def …\n… 900 characters left out …\n    x()\n  File "d.py", line 1, in near\n'
+    message = 'ValueError: \n  File "e.py", line 5, in message\n'
+    again = "\nand then, in another run or process:\n"
+    found = traceback_of(f"{inner}{message}{again}{cut}{again}{outer}")
+    frames = [(frame.filename, frame.lineno, frame.name) for frame in traceback.extract_tb(found)]
+    assert frames == [("b.py", 70, "workflow"), ("c.py", 9, "far"), ("d.py", 1, "near"), ("a.py", 3, "step")]
+    assert traceback_of("") is None
 
 
 def test_notes_stay_as_they_were() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import traceback
 from typing import Any
 
 import pytest
@@ -81,6 +82,25 @@ async def test_only_the_users_frames_are_recorded(
     assert error is not None
     assert "mainspring/engine" not in error["traceback"]
     assert "concurrent/futures" not in error["traceback"]
+
+
+@pytest.mark.parametrize(
+    ("workflow", "names"),
+    [(blocking, ["blocking", "blocking_step"]), (parent, ["parent", "child", "blocking_step"])],
+    ids=lambda each: getattr(each, "name", None),
+)
+async def test_the_exception_of_a_run_is_raised_with_the_lines_of_the_user(
+    store_url: str, workflow: Any, names: list[str]
+) -> None:
+    """What a program prints when nothing catches it names the step and the line, not only the call that waited for the run."""
+    async with world(app, url=store_url):
+        with pytest.raises(OSError, match="bottom") as caught:
+            await workflow.aio() if workflow is blocking else await workflow()
+    frames = [frame for frame in traceback.extract_tb(caught.value.__traceback__) if frame.filename == __file__]
+    assert [frame.name for frame in frames[1:]] == names  # the first one is this test
+    assert frames[-1].line == 'raise OSError("at the bottom")'
+    printed = "".join(traceback.format_exception(caught.value))
+    assert 'raise OSError("at the bottom")' in printed
 
 
 async def test_exceptions_in_a_group_have_theirs(store_url: str) -> None:

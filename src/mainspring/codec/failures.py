@@ -12,19 +12,16 @@ gets the arguments and attributes of the original. Values that cannot be stored:
 Arguments and attributes may be JSON, the types of the standard library that `values` supports, other exceptions, and instances of
 classes that only hold values: enums, dataclasses, Structs, NamedTuples, pydantic models.
 
-The traceback of the original is text, in the attribute `remote_traceback`. It is not a note, since notes belong to the user and
-must stay equal. It is not a `__cause__`, since code that reads `__cause__` must find the cause of the original.
+The traceback of the original is text, in the attribute `remote_traceback`, and its frames are those of `__traceback__`. It is not a
+note, since notes belong to the user and must stay equal. It is not a `__cause__`, since code that reads `__cause__` must find the cause
+of the original.
 """
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
 import importlib
 import sys
-import traceback
 from enum import Enum
-from pathlib import Path
 from types import BuiltinFunctionType, GetSetDescriptorType, MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
@@ -33,13 +30,13 @@ import msgspec
 from mainspring.codec.annotations import shape_of
 from mainspring.codec.fields import declared, is_named_tuple
 from mainspring.codec.records import is_model
+from mainspring.codec.tracebacks import continued, format_exception, traceback_of
 from mainspring.codec.type_codec import TAG, VALUE, Misfit, class_name, class_of, is_array, is_object, short
 from mainspring.codec.unions import Anything
 from mainspring.errors import RemoteError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from types import TracebackType
+    from collections.abc import Callable, Iterator
 
     Find = Callable[[str], type[BaseException] | None]
 
@@ -166,6 +163,7 @@ class _ExceptionCodec(Anything):
     def rebuild(self, record: dict[str, Any]) -> BaseException:
         made = self._original_class(record) or self._remote_error(record)
         made.__dict__["remote_traceback"] = record.get("traceback", "")
+        BaseException.__setattr__(made, "__traceback__", traceback_of(record.get("traceback", "")))
         if notes := record.get("notes"):
             made.__dict__["__notes__"] = notes
         for link in ("cause", "context"):
@@ -259,10 +257,7 @@ def _message(exc: BaseException) -> str:
 def _traceback(exc: BaseException) -> str:
     """Return the traceback. For a rebuilt exception, the traceback of the original and then the frames in this process."""
     earlier = exc.__dict__.get("remote_traceback")
-    if earlier is None:
-        return _bounded(format_exception(exc))
-    here = format_frames(exc.__traceback__)
-    return _bounded(f"{earlier}\nand then, in another run or process:\n{here}" if here else earlier)
+    return _bounded(format_exception(exc) if earlier is None else continued(earlier, exc))
 
 
 def _bounded(text: str) -> str:
@@ -333,38 +328,3 @@ def _find_defined(path: str) -> type[BaseException] | None:
             found = cls
         waiting.extend(cls.__subclasses__())
     return found
-
-
-_OURS = f"{Path(__file__).parents[1]}/"
-_EVENT_LOOPS = tuple(f"{Path(module.__file__ or '').parent}/" for module in (asyncio, concurrent.futures))
-"""Event loops and thread pools, on which the library calls the user's code."""
-
-
-def format_exception(exc: BaseException) -> str:
-    """Return the traceback and the exception, without its linked exceptions."""
-    made = traceback.TracebackException.from_exception(exc)
-    _strip(made, exc)
-    return "".join(made.format(chain=False))
-
-
-def format_frames(trace: TracebackType | None) -> str:
-    """Return the frames of a traceback in the user's code, without the message. Empty if all are in the library."""
-    frames = traceback.extract_tb(trace)
-    return "".join(traceback.format_list(_kept(frames)))
-
-
-def _strip(made: traceback.TracebackException, exc: BaseException) -> None:
-    """Remove the library's frames. An exception that never was in the user's code keeps all frames, unless it was rebuilt."""
-    kept = _kept(made.stack)
-    if kept or "remote_traceback" in exc.__dict__:
-        made.stack[:] = kept
-    members: tuple[BaseException, ...] = getattr(exc, "exceptions", ()) if made.exceptions else ()
-    for part, member in zip(made.exceptions or (), members, strict=False):
-        _strip(part, member)
-
-
-def _kept(frames: Iterable[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
-    kept = [frame for frame in frames if not frame.filename.startswith(_OURS)]
-    while kept and kept[0].filename.startswith(_EVENT_LOOPS):
-        del kept[0]
-    return kept

@@ -436,7 +436,8 @@ def rebuilt(text: str) -> Exception:
     if isinstance(error, Exception):
         return error
     trace: str = getattr(error, "remote_traceback", "")
-    return RemoteError(type(error).__qualname__, str(error), traceback=trace)
+    described = RemoteError(type(error).__qualname__, str(error), traceback=trace)
+    return described.with_traceback(error.__traceback__)
 
 
 def key_error(key: str | None, holder: str) -> Conflict:
