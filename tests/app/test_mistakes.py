@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import html
 import inspect
 import logging
@@ -69,6 +70,12 @@ def uses_threads() -> list[int]:
 
 
 @app.workflow
+async def in_no_time() -> str:
+    async with run.timeout("1s"):
+        return "over"
+
+
+@app.workflow
 async def times_out() -> str:
     try:
         async with run.timeout("1s"):
@@ -85,6 +92,41 @@ async def test_a_step_that_is_never_awaited_is_named_with_its_line(caplog: pytes
     _, first = inspect.getsourcelines(forgets._function.fn)
     line = first + 2
     assert f"called step at {__file__}:{line} and never awaited it" in caplog.text
+
+
+@app.workflow
+async def forgets_to_wait(verb: str) -> str:
+    verbs: dict[str, Any] = {
+        "run.sleep": lambda: run.sleep("1h"),
+        "run.receive": lambda: run.receive("topic"),
+        "run.set_event": lambda: run.set_event("event", 1),
+        "run.step": lambda: run.step("plain", int),
+        "forgets.start": lambda: forgets.options(id="x").start(),
+        "runs.retry": lambda: app.runs.retry("unknown"),
+    }
+    verbs[verb]()
+    return "over"
+
+
+@pytest.mark.parametrize(
+    "verb", ["run.sleep", "run.receive", "run.set_event", "run.step", "forgets.start", "runs.retry"]
+)
+@pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning")
+async def test_every_verb_that_is_never_awaited_is_named_with_its_line(
+    caplog: pytest.LogCaptureFixture, store_url: str, verb: str
+) -> None:
+    async with world(app, url=store_url):
+        assert await forgets_to_wait(verb) == "over"
+        gc.collect()
+    lines, first = inspect.getsourcelines(forgets_to_wait._function.fn)
+    line = first + next(number for number, text in enumerate(lines) if f'"{verb}"' in text)
+    assert f"called {verb} at {__file__}:{line} and never awaited it" in caplog.text
+
+
+async def test_a_timeout_whose_block_waits_for_nothing_is_not_spoken_of(caplog: pytest.LogCaptureFixture) -> None:
+    async with world(app):
+        assert await in_no_time() == "over"
+    assert "awaited" not in caplog.text
 
 
 async def test_steps_that_are_awaited_are_not_spoken_of(caplog: pytest.LogCaptureFixture) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainspring.app.caller.mistakes import named_after, refuse_blocking_on_loop
@@ -84,11 +83,7 @@ class InRun:
         ex = self._branch.execution
         if not ex.function.is_async:
             self.refuse_coroutine(f"{function.name}.sync(…)" if function.is_async else f"{function.name}(…)")
-        position, flow = self._operation(function, args, kwargs, options)
-        if ex.function.is_async:
-            frame = sys._getframe(2)  # noqa: SLF001  (the user's line, if the coroutine is never awaited)
-            ex.unawaited[position] = (function.name, frame.f_code, frame.f_lasti)
-        return named_after(function, drive(ex, flow))
+        return named_after(function, drive(ex, self._operation(function, args, kwargs, options)))
 
     def call_blocking(self, function: Function, args: Args, kwargs: Kwargs, options: Options) -> Any:
         ex = self._branch.execution
@@ -98,10 +93,10 @@ class InRun:
             raise WrongColour(
                 f"{function.name!r} is a `def` {function.kind} and this is a coroutine; write `await {function.name}.aio(…)`"
             )
-        return drive_blocking(ex, self._operation(function, args, kwargs, options)[1])
+        return drive_blocking(ex, self._operation(function, args, kwargs, options))
 
-    def _operation(self, function: Function, args: Args, kwargs: Kwargs, options: Options) -> tuple[str, Flow]:
-        """Return the call as an operation, with its position."""
+    def _operation(self, function: Function, args: Args, kwargs: Kwargs, options: Options) -> Flow:
+        """Return the call as an operation."""
         branch = self._branch
         ex = branch.execution
         known = self.runtime.registry.known(function)
@@ -109,25 +104,26 @@ class InRun:
             step = StepCall.of(known, args, kwargs)
             if options.timeout is not None or options.no_timeout:
                 step.timeout = options.timeout
-            position = branch.take_position()
-            return position, steps.step(ex, position, step)
+            return steps.step(ex, branch.take_position(known.name), step)
         if known.kind == "transaction":
-            position = branch.take_position()
-            return position, transaction(ex, position, TransactionCall.of(known, args, kwargs))
+            return transaction(ex, branch.take_position(known.name), TransactionCall.of(known, args, kwargs))
         if options.key is not None or options.debounce is not None:
             raise InvalidInput(
                 f"with a key it may be another run: write handle = await {known.name}.options(…).start(…), then its result()"
             )
         call = Invocation(self.runtime, known, args, kwargs, options)
         text = call.encode()
-        position = branch.take_position()
+        position = branch.take_position(known.name)
         run_id = options.id or ex.child_id(position)
         make = lambda: new_runs(self.runtime, [call], [text], [run_id], ex)  # noqa: E731
-        return position, steps.call(ex, position, known.name, make, known.codec.result)
+        return steps.call(ex, position, known.name, make, known.codec.result)
 
     def start(self, calls: Sequence[Invocation]) -> Coroutine[Any, Any, list[StartedRun]]:
         texts = encoded(self.runtime, calls)
-        ex, position = self._branch.execution, self._branch.take_position()
+        ex, position = (
+            self._branch.execution,
+            self._branch.take_position(f"{calls[0].name}.start" if len(calls) == 1 else "start_many"),
+        )
         if len(calls) == 1:
             positions, label = [position], calls[0].name
         else:
@@ -141,7 +137,7 @@ class InRun:
         return self._started(steps.start(ex, position, label, make))
 
     def start_later(self, call: Invocation, text: str, time: Callable[[int], int]) -> Coroutine[Any, Any, StartedRun]:
-        ex, position = self._branch.execution, self._branch.take_position()
+        ex, position = self._branch.execution, self._branch.take_position(f"{call.name} for later")
         run_id = call.options.id or ex.child_id(position, detached=True)
         make = lambda: [later_run(self.runtime, call, text, run_id, ex, time=time)]  # noqa: E731
         return Mapped(self._started(steps.start(ex, position, call.name, make)), lambda started: started[0])
@@ -160,7 +156,7 @@ class InRun:
         return self._perform(self._result(run_id, codec, until, together=False))
 
     def _result(self, run_id: str, codec: ValueCodec, until: int | None, *, together: bool) -> Flow:
-        position = self._branch.take_position()
+        position = self._branch.take_position("result")
         return steps.result(self._branch.execution, position, run_id, codec, until, together=together)
 
     @ours
@@ -205,10 +201,10 @@ class InRun:
         ex = self._branch.execution
         for post in posts:
             post.sender = ex.id
-        return self._perform(messages.send(ex, self._branch.take_position(), "send", label, lambda: list(posts)))
+        return self._perform(messages.send(ex, self._branch.take_position("send"), "send", label, lambda: list(posts)))
 
     def publish(self, verb: StepKind, table: Table, key: str, value: str | None) -> Coroutine[Any, Any, None]:
-        ex, position = self._branch.execution, self._branch.take_position()
+        ex, position = self._branch.execution, self._branch.take_position(f"run.{verb}")
         return self._perform(
             messages.send(
                 ex, position, verb, key, lambda: [Entry(table, ex.id, key, value, ex.engine.clock.now(), position)]
@@ -217,7 +213,7 @@ class InRun:
 
     def get_event(self, run_id: str, key: str, codec: ValueCodec, timeout: Duration | None) -> Coroutine[Any, Any, Any]:
         until = self._until(timeout)
-        position = self._branch.take_position()
+        position = self._branch.take_position("get_event")
         return self._perform(messages.event(self._branch.execution, position, run_id, key, until=until, codec=codec))
 
     async def read_stream(
@@ -241,11 +237,11 @@ class InRun:
             raise InvalidInput("a run that asks itself would wait for ever")
         post.sender = ex.id
         until = self._until(timeout)
-        return self._perform(questions.ask(ex, self._branch.take_position(), post, until, codec))
+        return self._perform(questions.ask(ex, self._branch.take_position("ask"), post, until, codec))
 
     # -- the store -----------------------------------------------------------------------------------------------------
     def read(self, label: str, kind: Any, question: Callable[[Store], R]) -> Coroutine[Any, Any, R]:
-        return self._read_at(self._branch.take_position(), label, kind, question)
+        return self._read_at(self._branch.take_position(label), label, kind, question)
 
     def _read_at(self, position: str, label: str, kind: Any, question: Callable[[Store], R]) -> Coroutine[Any, Any, R]:
         """Read from the store as a step: the read is executed again if no outcome was recorded, and while the database is unavailable."""
@@ -264,12 +260,12 @@ class InRun:
         return drive(ex, steps.step(ex, position, call))
 
     def read_inside(self, label: str, kind: Any, question: Work[R]) -> Coroutine[Any, Any, R]:
-        position = self._branch.take_position()
+        position = self._branch.take_position(label)
         origin = self._origin(position)
         return self._read_at(position, label, kind, lambda store: question(store, origin))
 
     def change(self, label: str, kind: Any, work: Work[R]) -> Coroutine[Any, Any, R]:
-        position = self._branch.take_position()
+        position = self._branch.take_position(label)
         origin = self._origin(position)
         return self._change_at(position, label, kind, lambda inside: work(inside, origin))
 
@@ -285,7 +281,7 @@ class InRun:
     def change_in_parts(
         self, label: str, kind: Any, enter: Work[S], parts: Parts[S]
     ) -> Coroutine[Any, Any, dict[str, str]]:
-        return self._in_parts(self._branch.take_position(), label, kind, enter, parts)
+        return self._in_parts(self._branch.take_position(label), label, kind, enter, parts)
 
     @ours
     async def _in_parts(self, position: str, label: str, kind: Any, enter: Work[S], parts: Parts[S]) -> dict[str, str]:
@@ -306,7 +302,7 @@ class InRun:
         self, label: str, find: Find, act: ActOn, *, fences: bool = False
     ) -> Coroutine[Any, Any, dict[str, bool]]:
         ex = self._branch.execution
-        batches = _Batches(self, ex, self._branch.take_position(), label, act)
+        batches = _Batches(self, ex, self._branch.take_position(label), label, act)
         return batches.all(lambda store, place: _kin_last(store, ex, find(store, place)), fences=fences)
 
     def cancel(self, label: str, ids: Sequence[str], reason: str | None) -> Coroutine[Any, Any, dict[str, bool]]:

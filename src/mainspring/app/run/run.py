@@ -138,7 +138,7 @@ class AdHocStep(OverloadedVerb):
             interruptible=self._interruptible,
             result=codec,
         )
-        return steps.step(branch.execution, branch.take_position(), call)
+        return steps.step(branch.execution, branch.take_position("run.step"), call)
 
 
 class Receive(OverloadedVerb):
@@ -178,7 +178,7 @@ def _receipt(branch: Branch, topic: Topic[Any] | str, timeout: Duration | None) 
     name, codec = named(topic, "topic")
     ex = branch.execution
     until = None if timeout is None else ex.engine.clock.now() + micros(timeout)
-    return messages.receive(ex, branch.take_position(), name, until, codec)
+    return messages.receive(ex, branch.take_position("run.receive"), name, until, codec)
 
 
 class CurrentRun:
@@ -310,7 +310,7 @@ class CurrentRun:
         """Wait for a duration. The time of waking is recorded, so a restart neither shortens nor lengthens the wait."""
         length = micros(duration)
         branch = current_branch("sleep")
-        return _sleep(branch, branch.execution.engine.clock.now() + length)
+        return _sleep(branch, branch.execution.engine.clock.now() + length, "run.sleep")
 
     @dual
     def continue_as(self, /, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, NoReturn]:
@@ -328,12 +328,12 @@ class CurrentRun:
         text = ex.engine.check_size(
             ex.function.codec.bind_and_encode(args, kwargs), (args, kwargs), f"the arguments of {ex.function.name!r}"
         )
-        return drive(ex, undo.continue_as(ex, branch.take_position(), text))
+        return drive(ex, undo.continue_as(ex, branch.take_position("run.continue_as"), text))
 
     @dual
     def sleep_until(self, /, when: Moment) -> Coroutine[Any, Any, None]:
         """Wait until a time: an aware datetime, or seconds since 1970."""
-        return _sleep(current_branch("sleep_until"), moment(when))
+        return _sleep(current_branch("sleep_until"), moment(when), "run.sleep_until")
 
     def timeout(self, duration: Duration) -> DurableTimeout:
         """Limit a block: `async with run.timeout("10m"):` raises TimeoutError in it. Durable: a restart does not extend the limit."""
@@ -345,9 +345,9 @@ class CurrentRun:
         return DurableTimeout(lambda: _sleep(current_branch("timeout"), until))
 
 
-def _sleep(branch: Branch, until: int) -> Coroutine[Any, Any, None]:
+def _sleep(branch: Branch, until: int, verb: str | None = None) -> Coroutine[Any, Any, None]:
     ex = branch.execution
-    return drive(ex, steps.sleep(ex, branch.take_position(), until))
+    return drive(ex, steps.sleep(ex, branch.take_position(verb), until))
 
 
 def _publish(verb: StepKind, table: Table, key: str, value: str | None) -> Coroutine[Any, Any, None]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from contextvars import ContextVar
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from mainspring.engine.replay.execution import Quota
@@ -11,11 +13,22 @@ from mainspring.store.external.deferred import Deferred
 
 if TYPE_CHECKING:
     from contextvars import Context, Token
+    from types import CodeType, FrameType
 
     from mainspring.engine.replay.execution import Execution
     from mainspring.store.external.join import Joined
     from mainspring.store.external.other_database import OtherDatabase
     from mainspring.store.external.transactions import OpenSession, Session
+
+
+_LIBRARY = f"{Path(__file__).parents[2]}/"
+
+
+def _calling_line(frame: FrameType) -> tuple[CodeType, int]:
+    """The innermost code outside of the library, and the instruction that it executes."""
+    while frame.f_code.co_filename.startswith(_LIBRARY) and frame.f_back is not None:
+        frame = frame.f_back
+    return frame.f_code, frame.f_lasti
 
 
 class Branch:
@@ -67,10 +80,17 @@ class Branch:
         """The position of the operation that comes next."""
         return f"{self.prefix}{self._operations}"
 
-    def take_position(self) -> str:
-        """Take the position of an operation that is called now, and count the operation as outstanding."""
-        self.execution.outstanding += 1
-        return self.next_position()
+    def take_position(self, verb: str | None = None) -> str:
+        """Take the position of an operation that is called now, and count the operation as outstanding.
+
+        `verb` is what the user calls. It is named in a warning if the coroutine is never awaited.
+        """
+        ex = self.execution
+        ex.outstanding += 1
+        position = self.next_position()
+        if verb is not None and ex.function.is_async:
+            ex.unawaited[position] = (verb, *_calling_line(sys._getframe(1)))  # noqa: SLF001
+        return position
 
     def next_draw(self) -> str:
         """A number for something drawn by chance: the same in every replay."""

@@ -171,7 +171,7 @@ class Execution:
         self.outstanding = 0
         """The number of operations that were called and have not returned."""
         self.unawaited: dict[str, tuple[str, CodeType, int]] = {}
-        """By position: calls whose coroutine was not awaited yet, with the function's name and the user's line."""
+        """By position: calls whose coroutine was not awaited yet, with what is called and the user's line."""
         self.waits: dict[Wait, None] = {}
         self.held_wakes: list[tuple[Wait, Any]] | None = None
         """While a suspend or park is being committed: the wake-ups since then."""
