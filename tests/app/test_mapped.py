@@ -37,6 +37,14 @@ async def test_it_can_be_awaited_and_be_a_task() -> None:
         await asyncio.create_task(Mapped(fails(), double))
 
 
+async def test_an_attribute_of_the_result_is_an_error_that_says_await() -> None:
+    waits = Mapped(number(), double)
+    with pytest.raises(AttributeError, match="no attribute 'result'; write `await`"):
+        _ = waits.result
+    assert not hasattr(waits, "cr_code")
+    assert await waits == 6
+
+
 @pytest.mark.parametrize("turns", range(3))
 async def test_given_up_at_any_moment_it_leaves_nothing_behind(turns: int) -> None:
     task: asyncio.Task[int] = asyncio.create_task(Mapped(number(), double))

@@ -44,6 +44,13 @@ def test_a_run_is_forked(mainspring: Mainspring, history: str) -> None:
     assert mainspring("runs", "list", "--forked-from", "order-1", "-o", "ids", "--url", history).stdout == "again\n"
 
 
+def test_forks_of_several_runs_are_made_together_or_not_at_all(mainspring: Mainspring, history: str) -> None:
+    lost = mainspring("runs", "fork", "order-1", "unknown", "--url", history)
+    assert (lost.exit_code, lost.stderr) == (4, "error: run 'unknown' not found; nothing was done\n")
+    assert mainspring("runs", "list", "--forked-from", "order-1", "-o", "ids", "--url", history).stdout == ""
+    assert len(mainspring("runs", "fork", "order-1", "bad-1", "--url", history).stdout.split()) == 2
+
+
 def test_runs_are_exported_deleted_and_loaded(mainspring: Mainspring, history: str, tmp_path: Path) -> None:
     lines = mainspring("runs", "export", "order-1", "--url", history).stdout
     file = tmp_path / "export.jsonl"

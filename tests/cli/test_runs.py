@@ -128,3 +128,13 @@ async def test_terminating_ends_a_run_that_a_worker_has_in_hand(
         result = await asyncio.to_thread(mainspring, "runs", "cancel", "order-1", "--terminate", "--url", store_url)
         assert result.stdout == "order-1\tcancelled\n"
         assert (await handle.describe()).state == "cancelled"
+
+
+async def test_a_queued_run_shows_its_priority_and_partition(
+    mainspring: Mainspring, client: App, store_url: str
+) -> None:
+    del client
+    await shop.checkout.options(id="a", queue="mails", priority=5, partition="acme").start(1)
+    assert (
+        "queue       mails, priority 5, partition acme\n" in mainspring("runs", "show", "a", "--url", store_url).stdout
+    )

@@ -6,7 +6,7 @@ import enum
 import subprocess
 import sys
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path, PurePosixPath
@@ -236,6 +236,13 @@ def test_nan_and_infinity_are_errors_and_never_null(annotation: Any, value: floa
         value_codec(annotation, "the value").encode(held.get(annotation, value))
 
 
+class Unawaited:
+    """Something to await, such as a future."""
+
+    def __await__(self) -> Iterator[None]:
+        yield
+
+
 @pytest.mark.parametrize(
     ("annotation", "value", "message"),
     [
@@ -264,8 +271,11 @@ def test_nan_and_infinity_are_errors_and_never_null(annotation: Any, value: floa
         (
             Any,
             {"a": [object()]},
-            r"at \['a'\]\[0\]: <object object at .*> is an object, and no annotation says so; annotate it",
+            r"at \['a'\]\[0\]: <object object at .*> is an object, which cannot be stored and read back; use a dataclass",
         ),
+        (Any, 1j, "is a complex, which cannot be stored"),
+        (Any, value_codec, "is a function, which cannot be stored"),
+        (Any, Unawaited(), "is an? .*Unawaited that was not awaited; write `await`"),
         (Any, Card("1"), "is a tests.codec.shop.Card, and no annotation says so; annotate it"),
         (Any, Point(1), "is a tests.codec.shop.Point, and no annotation says so"),
         (Any, Colour.RED, "is a tests.codec.shop.Colour, and no annotation says so"),

@@ -76,9 +76,11 @@ async def test_runs_are_retried_resumed_forked_and_deleted(shop: Shop) -> None:
         assert "order-1 has not failed" in await done(asking, "/runs/retry", ids="order-1")
         assert "forked: " in await done(asking, "/runs/fork", ids="order-1", beginning="true")
         assert "forked: " in await done(asking, "/runs/fork", ids="order-1", step="1")
+        lost = await asking.post("/api/runs/fork", json={"ids": ["order-1", "unknown"], "beginning": True})
+        assert lost.status_code == 404
         await shop.world.advance("1m")
         forks = (await asking.get("/api/runs/order-1")).json()["forks"]
-        assert {fork["forked_from"] for fork in forks} == {"order-1"}
+        assert [fork["forked_from"] for fork in forks] == ["order-1"] * 2  # none with an unknown one
         assert "forked from" in (await asking.get(f"/runs/{forks[0]['id']}")).text
         assert (await asking.get("/api/runs/order-3")).json()["run"]["state"] == "failed"
         assert (await asking.get("/api/runs/order-4")).json()["run"]["state"] == "waiting"

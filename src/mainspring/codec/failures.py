@@ -21,15 +21,13 @@ from __future__ import annotations
 
 import importlib
 import sys
-from enum import Enum
 from types import BuiltinFunctionType, GetSetDescriptorType, MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from mainspring.codec.annotations import shape_of
-from mainspring.codec.fields import declared, is_named_tuple
-from mainspring.codec.records import is_model
+from mainspring.codec.records import holds_values
 from mainspring.codec.tracebacks import continued, format_exception, traceback_of
 from mainspring.codec.type_codec import TAG, VALUE, Misfit, class_name, class_of, is_array, is_object, short
 from mainspring.codec.unions import Anything
@@ -290,13 +288,6 @@ def find_value_class(path: str) -> type[Any] | None:
     """Return the class of a path if it only holds values, or None."""
     found = _imported(path)
     return found if isinstance(found, type) and holds_values(found) else None
-
-
-def holds_values(cls: type[Any]) -> bool:
-    """Whether a class is an enum, a dataclass, a Struct, an attrs class, a NamedTuple or a pydantic model."""
-    if issubclass(cls, BaseException):
-        return False
-    return issubclass(cls, Enum) or is_named_tuple(cls) or declared(cls) is not None or is_model(cls)
 
 
 def _imported(path: str) -> object:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from math import isfinite
 from operator import attrgetter, contains
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
+from mainspring.codec.fields import declared, is_named_tuple
 from mainspring.codec.type_codec import TAG, Misfit, Shape, at, class_of, is_array, is_mapping, is_object, short
 
 if TYPE_CHECKING:
@@ -177,6 +179,13 @@ class Model(Shape):
 def is_model(cls: type[Any]) -> bool:
     """Whether a class is a pydantic model, without importing pydantic."""
     return hasattr(cls, "__pydantic_validator__") and hasattr(cls, "model_validate_json")
+
+
+def holds_values(cls: type[Any]) -> bool:
+    """Whether a class is an enum, a dataclass, a Struct, an attrs class, a NamedTuple or a pydantic model."""
+    if issubclass(cls, BaseException):
+        return False
+    return issubclass(cls, Enum) or is_named_tuple(cls) or declared(cls) is not None or is_model(cls)
 
 
 def dump(model: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from math import isfinite
@@ -10,6 +11,7 @@ from typing import Any, cast
 from uuid import UUID
 
 from mainspring.codec.containers import Group, Series, Table
+from mainspring.codec.records import holds_values
 from mainspring.codec.scalars import Choices, Constrained, Scalar, scalar
 from mainspring.codec.type_codec import TAG, VALUE, Misfit, Shape, a, at, class_of, is_array, is_object, short
 
@@ -116,7 +118,7 @@ class Anything(Shape):
 
     open = True
 
-    def __init__(self, advice: str = "annotate it with its type, so that it can be read back") -> None:
+    def __init__(self, advice: str | None = None) -> None:
         super().__init__("Any", object, (*_BARE, list, dict))
         self.advice = advice
         self.bare = {cls: cast("Shape", scalar(cls)) for cls in _BARE}
@@ -151,7 +153,17 @@ class Anything(Shape):
                 return {key: at(f"[{short(key)}]", self.lower, part) for key, part in value.items()}
             if cls in self.tagged and not hasattr(value, "_fields"):
                 return {TAG: cls.__name__, VALUE: self.tagged[cls].lower(value)}
-        raise Misfit(f"{short(value)} is {a(class_of(value))}, and no annotation says so; {self.advice}")
+        raise Misfit(f"{short(value)} is {a(class_of(value))}{self._problem(value)}")
+
+    def _problem(self, value: Any) -> str:
+        if isinstance(value, Awaitable):
+            return " that was not awaited; write `await`"
+        cls: type[Any] = type(value)  # pyright: ignore[reportUnknownVariableType]
+        if self.advice or holds_values(cls):
+            return f", and no annotation says so; {self.advice or 'annotate it with its type, so that it can be read back'}"
+        return (
+            ", which cannot be stored and read back; use a dataclass, a msgspec Struct, a pydantic model or plain data"
+        )
 
     def lift(self, raw: Any) -> Any:
         if is_array(raw):

@@ -259,7 +259,7 @@ class RunVerbs(_Noun, Generic[R]):
             "runs.fork",
             str,
             lambda runs: runs.fork(
-                run_id,
+                [run_id],
                 step,
                 id=id,
                 version=version,
@@ -267,7 +267,7 @@ class RunVerbs(_Noun, Generic[R]):
                 timeout=length,
                 past_last=past_last,
                 children=children,
-            ),
+            )[run_id],
         )
         return Mapped(made, lambda run_id: Handle(self._runtime, run_id, None))
 

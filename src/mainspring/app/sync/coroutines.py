@@ -33,6 +33,12 @@ class Mapped(Coroutine[Any, Any, R], Generic[T, R]):
     def __repr__(self) -> str:
         return repr(self._work)
 
+    def __getattr__(self, name: str) -> Any:
+        """Called for attributes that a coroutine does not have: the caller means those of the result."""
+        raise AttributeError(
+            f"this is a coroutine, which has no attribute {name!r}; write `await` before the call that made it"
+        )
+
     @property
     def cr_await(self) -> Coroutine[Any, Any, T]:
         """The inner coroutine, for tools that show where a task waits."""

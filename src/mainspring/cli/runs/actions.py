@@ -382,7 +382,7 @@ def fork(
             if failed:
                 return [*operations.runs.fork_failed(ids, **how).values()]
             how |= {"past_last": past_last, "children": pairs_of_ids(children)}
-            return [operations.runs.fork(run_id, step, id=new_id, **how) for run_id in ids]
+            return [*operations.runs.fork(ids, step, id=new_id, **how).values()]
 
         for made in carry_out(operations, "runs.fork", ids, act, lambda forks: forks, reason=reason, **details):
             data(made)

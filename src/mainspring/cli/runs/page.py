@@ -67,7 +67,8 @@ def _facts(run: RunInfo, now: datetime) -> Iterator[tuple[str, str]]:
     if run.worker is not None:
         yield "worker", run.worker
     if run.queue is not None:
-        yield "queue", run.queue
+        priority = f", priority {run.priority}" if run.priority else ""
+        yield "queue", f"{run.queue}{priority}{f', partition {run.partition}' if run.partition else ''}"
     if run.version is not None:
         yield "version", run.version if run.started is not None else f"{run.version}, to which it is pinned"
     if run.epoch > 1 or run.recoveries:

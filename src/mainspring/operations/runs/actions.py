@@ -271,7 +271,7 @@ class RunActions:
     @RUN_ACTIONS(ANY, "forked", "does not exist")
     def fork(
         self,
-        run_id: str,
+        ids: Sequence[str],
         step: str | None = None,
         *,
         id: str | None = None,  # noqa: A002  (as in options)
@@ -280,29 +280,31 @@ class RunActions:
         timeout: int | None = None,
         past_last: bool = False,
         children: Mapping[str, str] | None = None,
-    ) -> str:
+    ) -> dict[str, str]:
         """Start new runs with a copy of the operations that others recorded before a step.
 
-        `step` is a position or a name. Without it the new run begins at the beginning. With `past_last` it begins after
+        `step` is a position or a name. Without it the new runs begin at the beginning. With `past_last` they begin after
         the last operation. `children` replaces runs that the original started, by their ids: the first operation that
-        used the outcome of one of them is executed again. `timeout` is in microseconds. Returns the id of the new run.
-        Raises `NotFound` or `InvalidInput`.
+        used the outcome of one of them is executed again. `timeout` is in microseconds. `id` is for one run. All are forked
+        or none. Returns the new ids by the old ones. Raises `NotFound` or `InvalidInput`.
         """
         if past_last and step is not None:
             raise InvalidInput("fork: past_last is after all steps; leave step out")
         past_last = past_last or (bool(children) and step is None)  # operations that do not depend on the children stay
-        made = self._fork(
-            run_id,
-            step,
-            id,
-            version=version,
-            queue=queue,
-            timeout=timeout,
-            past_last=past_last,
-            children=dict(children or {}),
-        )
-        self._management.fork([made], self._clock.now())
-        return made.id
+        forks = [
+            self._fork(
+                run_id,
+                step,
+                id,
+                version=version,
+                queue=queue,
+                timeout=timeout,
+                past_last=past_last,
+                children=dict(children or {}),
+            )
+            for run_id in _unique(ids)
+        ]
+        return self._make(forks)
 
     def fork_failed(
         self, ids: Sequence[str], *, version: str | None = None, queue: str | None = None, timeout: int | None = None
@@ -312,6 +314,9 @@ class RunActions:
             self._fork(run_id, None, None, version=version, queue=queue, timeout=timeout, after_failure=True)
             for run_id in _unique(ids)
         ]
+        return self._make(forks)
+
+    def _make(self, forks: list[Fork]) -> dict[str, str]:
         self._management.fork(forks, self._clock.now())
         return {fork.source: fork.id for fork in forks}
 

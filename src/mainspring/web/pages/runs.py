@@ -307,12 +307,9 @@ def fork(scene: Scene, body: Forking) -> Done:
     if body.step is None and not (body.beginning or body.past_last or body.children):
         made = operations.fork_failed(body.ids, version=body.version)
     else:
-        made = {
-            each: operations.fork(
-                each, body.step, version=body.version, past_last=body.past_last, children=body.children
-            )
-            for each in body.ids
-        }
+        made = operations.fork(
+            body.ids, body.step, version=body.version, past_last=body.past_last, children=body.children
+        )
     listed = ", ".join(list(made.values())[:3])
     only = next(iter(made.values())) if len(made) == 1 else None
     return Done(f"forked: {listed}{' and more' if len(made) > 3 else ''}", dict(made), only)
