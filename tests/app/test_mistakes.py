@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import html
 import inspect
@@ -32,7 +33,7 @@ from mainspring.web import dashboard
 from tests.engine.lives import names
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import AsyncGenerator, Generator
 
 app = App()
 _policy: Any = Policy
@@ -121,6 +122,33 @@ async def test_every_verb_that_is_never_awaited_is_named_with_its_line(
     lines, first = inspect.getsourcelines(forgets_to_wait._function.fn)
     line = first + next(number for number, text in enumerate(lines) if f'"{verb}"' in text)
     assert f"called {verb} at {__file__}:{line} and never awaited it" in caplog.text
+
+
+@app.workflow
+async def waits_inside_a_library() -> str:
+    async with contextlib.AsyncExitStack() as stack:
+        await stack.enter_async_context(_slow())
+    return "over"
+
+
+@contextlib.asynccontextmanager
+async def _slow() -> AsyncGenerator[None]:
+    timer = asyncio.get_running_loop().create_future()
+    made: dict[str, Any] = {}
+    exec("def library(loop, done): loop.call_later(0.001, done)", made)  # code of another file
+    made["library"](asyncio.get_running_loop(), lambda: timer.set_result(None))
+    await timer
+    yield
+
+
+async def test_a_timer_of_a_library_is_reported_with_the_line_of_the_workflows_file(
+    caplog: pytest.LogCaptureFixture, store_url: str
+) -> None:
+    async with world(app, url=store_url):
+        assert await waits_inside_a_library() == "over"
+    lines, first = inspect.getsourcelines(_slow.__wrapped__)  # type: ignore[attr-defined]
+    line = first + next(number for number, text in enumerate(lines) if 'made["library"]' in text)
+    assert f"waits for the time of this process at {__file__}:{line} (" in caplog.text
 
 
 async def test_a_timeout_whose_block_waits_for_nothing_is_not_spoken_of(caplog: pytest.LogCaptureFixture) -> None:

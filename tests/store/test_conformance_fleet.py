@@ -173,7 +173,7 @@ def test_a_run_that_no_live_worker_can_continue_is_stranded_and_says_why(store: 
     reasons = {each: json.loads(get(store, each).blocked or "{}").get("reason", "") for each in "abcd"}
     assert "the source of wf has changed" in reasons["a"]
     assert "v0" in reasons["a"]
-    assert reasons["b"] == "no live worker knows gone"
+    assert reasons["b"] == "no live worker knows gone; if it was renamed, declare it with name='gone'"
     assert (reasons["c"], reasons["d"]) == ("", "")
 
 

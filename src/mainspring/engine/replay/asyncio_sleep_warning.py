@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from contextvars import Context
     from types import FrameType
 
+    from mainspring.engine.registry import Function
     from mainspring.engine.replay.context import Branch
     from mainspring.engine.replay.execution import Execution
 
@@ -159,7 +160,7 @@ def _watched(original: Callable[..., asyncio.TimerHandle], warned: set[tuple[str
             frame = _users(sys._getframe(1))  # noqa: SLF001  (asyncio does not tell who sets a timer)
             if frame is not None:
                 where.execution.watch_timer(timer)
-                _warn(where, frame, warned)
+                _warn(where, _in_file_of(where.execution.function, frame), warned)
         return timer
 
     setattr(call, _MARK, True)
@@ -173,12 +174,21 @@ def _users(frame: FrameType | None) -> FrameType | None:
     return None if frame is None or _package(frame) == "mainspring" else frame
 
 
+def _in_file_of(function: Function, frame: FrameType) -> FrameType:
+    """The innermost frame in the workflow's own file, or this one if there is none: a user knows that line, not one of an HTTP client."""
+    file = getattr(getattr(function.fn, "__code__", None), "co_filename", None)
+    found: FrameType | None = frame
+    while found is not None and found.f_code.co_filename != file:
+        found = found.f_back
+    return found or frame
+
+
 def _warn(where: Branch, frame: FrameType, warned: set[tuple[str, int]]) -> None:
     place = (frame.f_code.co_filename, frame.f_lineno)
     if place not in warned:
         warned.add(place)
         log.warning(
-            "workflow %s waits for the time of this process at %s:%d (asyncio.sleep, asyncio.timeout or the like): it begins anew after "
+            "workflow %s waits for the time of this process at %s:%d (asyncio.sleep, asyncio.timeout or the like): it starts again after "
             "a restart. Use run.sleep and run.timeout, or do it in a step.",
             where.execution.function.name,
             *place,

@@ -350,7 +350,7 @@ STRAND = per_database(
       WHEN workflow = ANY(:names)
       THEN 'the source of ' || workflow || ' has changed since this run began under version ' || coalesce(version, '?')
            || '; no live worker has that source'
-      ELSE 'no live worker knows ' || workflow END)
+      ELSE 'no live worker knows ' || workflow || '; if it was renamed, declare it with name=''' || workflow || '''' END)
   WHERE id IN (SELECT id FROM lost) RETURNING id
 """,
     same_source=_SAME_SOURCE,

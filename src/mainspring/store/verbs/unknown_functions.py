@@ -81,7 +81,7 @@ class _Missing(NamedTuple):
 
     @property
     def mark(self) -> str:
-        what = f"knows {self.workflow!r}"
+        what = f"knows {self.workflow!r}; if it was renamed, declare it with name={self.workflow!r}"
         if self.instance is not None:
             what = f"has the instance {self.instance!r} that {self.workflow!r} needs"
         return f"no live worker {what}"
