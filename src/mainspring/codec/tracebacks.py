@@ -1,7 +1,7 @@
 """The traceback of an exception as text, and the traceback object of a text.
 
 The text has the frames of the user's code and leaves out those of the library, of event loops and of thread pools. A rebuilt exception has
-the frames of its text as `__traceback__`, so that whoever prints or logs it sees the line of the workflow or step that raised it.
+the frames of its text as `__traceback__`, so that its printed or logged form names the line of the workflow or step that raised it.
 """
 
 from __future__ import annotations
