@@ -24,7 +24,7 @@
   x NonDeterminism                       a replay does not match the recorded operations
   x WrongColour (RuntimeError)           a blocking call on an event loop, or a coroutine in blocking code
   x NotInRun (RuntimeError)              `run.…` was used outside a run
-  x NotStarted (RuntimeError)            this process has not entered the app
+  x NotStarted (RuntimeError)            this process has not entered the app, or enters it twice
   x InTransaction (RuntimeError)         the call is not possible inside a transaction
   x Endless                              a test would never end
   x StoreError                           base of database errors
@@ -192,7 +192,7 @@ class NotInRun(MainspringError, RuntimeError):
 
 
 class NotStarted(MainspringError, RuntimeError):
-    """This process has not entered the app, so it cannot execute runs."""
+    """This process has not entered the app, so it cannot execute runs, or it enters the app a second time."""
 
 
 class InTransaction(MainspringError, RuntimeError):

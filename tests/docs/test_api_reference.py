@@ -98,6 +98,12 @@ def test_a_public_name_has_a_docstring_of_its_own(name: str) -> None:
     assert _docstring(_found(name)), f"{name} has no docstring"
 
 
+@pytest.mark.parametrize("page", ["docs/design.md", "docs/reference/api/README.md"])
+def test_a_page_names_all_public_modules(page: str) -> None:
+    text = (PROJECT / page).read_text("utf-8")
+    assert [name for name in (*MODULES, errors.__name__, integrations.__name__) if f"`{name}`" not in text] == []
+
+
 @pytest.mark.parametrize("noun", NOUNS)
 def test_a_noun_of_an_app_has_an_entry_and_its_verbs_docstrings(noun: str) -> None:
     assert f"mainspring.App.{noun}" in _entries(), f"add a line `::: mainspring.App.{noun}` to docs/reference/api"

@@ -43,7 +43,14 @@ def _section(page: str, title: str) -> str:
 def _shown(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:,}" if isinstance(value, int) else f"{value:g} s" if isinstance(value, float) else str(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    return _length(value) if isinstance(value, float) else str(value)
+
+
+def _length(seconds: float) -> str:
+    unit, name = next((each for each in ((86_400, "d"), (3_600, "h")) if seconds and seconds % each[0] == 0), (1, "s"))
+    return f"{seconds / unit:g} {name}"
 
 
 def _like(default: object, low: float) -> object:
