@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from mainspring import App, Tx
+from mainspring import App, Settings, Tx
 from mainspring import run as mainspring_run
 from mainspring.operations import health
 from mainspring.store.sql.dialect import prefixed
@@ -310,6 +310,18 @@ async def test_jobs_whose_end_is_their_only_record_are_well(
         for number, job in enumerate((pay, book)):
             await job.options(id=f"by hand {number}", after="1d").start()
             await app.runs.complete(f"by hand {number}")
+    result = await asyncio.to_thread(mainspring, *command.split(), "--url", store_url)
+    assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize("command", ["doctor", "db check"])
+async def test_a_step_that_was_under_way_when_an_operator_completed_its_run_is_well(
+    mainspring: Mainspring, store_url: str, command: str
+) -> None:
+    mainspring("db", "migrate", "--url", store_url)
+    change(store_url, [run("cut off", "queued", due="1"), step("cut off")])
+    async with App(store_url, settings=Settings(work=False)) as app:
+        assert await app.runs.complete("cut off")
     result = await asyncio.to_thread(mainspring, *command.split(), "--url", store_url)
     assert result.exit_code == 0, result.output
 

@@ -146,7 +146,8 @@ THOROUGH = [
         "unfinished record",
         f"""
   SELECT r.id, r.workflow, s.position, s.name FROM ({_LATEST}) r JOIN steps s ON s.run = r.id AND s.completed IS NULL
-  WHERE r.state = 'succeeded' AND s.kind IN ('step', 'transaction') AND s.due IS NULL LIMIT :most""",  # due: given up between two attempts
+  WHERE r.state = 'succeeded' AND r.reason IS NULL AND s.kind IN ('step', 'transaction') AND s.due IS NULL
+  LIMIT :most""",  # reason: an operator ended it; due: given up between two attempts
         "run {0} of {1} has succeeded, and its step {3} at position {2} has no outcome",
         "whether that step was executed is not known: look at what it does",
     ),
