@@ -96,24 +96,24 @@ def test_a_local_time_is_in_the_zone_of_the_spec() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "message"),
+    ("arguments", "message"),
     [
-        (["63 * * * *"], 1, "minute: 63 is not between 0 and 59"),
-        (["* * * * * *"], 1, "seconds first, or year last?"),
-        (["0 9 * * *", "--after", "soon"], 1, "--after: 'soon' is no time"),
-        (["0 9 * * *", "--timezone", "Mars"], 1, "is no time zone"),
-        (["--spec", "/does/not/exist"], 1, "No such file"),
-        (["--spec", "-"], 1, "line 1, column 1"),
-        ([], 2, "either an EXPRESSION or --spec FILE"),
-        (["0 9 * * *", "--spec", "x"], 2, "either an EXPRESSION or --spec FILE"),
-        (["0 9 * * *", "--count", "0"], 2, "--count"),
-        (["0 9 * * *", "--dialect", "quartz"], 2, "--dialect"),
+        (["63 * * * *"], "minute: 63 is not between 0 and 59"),
+        (["* * * * * *"], "seconds first, or year last?"),
+        (["0 9 * * *", "--after", "soon"], "--after: 'soon' is no time"),
+        (["0 9 * * *", "--timezone", "Mars"], "is no time zone"),
+        (["--spec", "/does/not/exist"], "No such file"),
+        (["--spec", "-"], "line 1, column 1"),
+        ([], "either an EXPRESSION or --spec FILE"),
+        (["0 9 * * *", "--spec", "x"], "either an EXPRESSION or --spec FILE"),
+        (["0 9 * * *", "--count", "0"], "--count"),
+        (["0 9 * * *", "--dialect", "quartz"], "--dialect"),
     ],
 )
-def test_what_is_wrong_goes_to_stderr(arguments: list[str], code: int, message: str) -> None:
+def test_what_is_wrong_goes_to_stderr(arguments: list[str], message: str) -> None:
     result = run(*arguments)
-    assert result.exit_code == code
-    assert result.stdout == ""
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "error: " in result.stderr
     assert message in result.stderr
 
 

@@ -3,7 +3,7 @@
 Rules for all verbs:
 
 - They block. They are called on the committer's thread and on a few others, on an event loop only within `at_once`.
-- Time is a parameter. A store never reads the clock of the database.
+- Time is a parameter. From the clock of the database come only `clock_offset`, durations of searches and ages of sessions.
 - Each verb is one transaction: all of it is committed, or nothing.
 - A write that changes the state of a run is conditional on the state and epoch that it expects. A write that loses a race is answered
   so, and overwrites nothing.

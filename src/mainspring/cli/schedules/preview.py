@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
 
+from mainspring.cli.commands import Command, Misuse
 from mainspring.cli.terminal import echo, safe_json, safe_lines
-from mainspring.errors import InvalidInput
 from mainspring.model.clock import SystemClock, to_datetime
 from mainspring.recurrence import Cron, Spec, lint
 from mainspring.recurrence.cron.dialects import DIALECTS
@@ -50,7 +50,7 @@ def make_preview(spec: Spec, after: datetime, until: datetime | None, count: int
     return Preview(spec, after, times, effects(spec, after, shown_until))
 
 
-@click.command("preview", short_help="Show when a cron expression or a spec fires.")
+@click.command("preview", cls=Command, short_help="Show when a cron expression or a spec fires.")
 @click.argument("expression", required=False)
 @click.option("--spec", "spec_file", metavar="FILE", help="A spec as JSON. - reads it from stdin.")
 @click.option(
@@ -72,14 +72,11 @@ def preview(expression: str | None, spec_file: str | None, output: str, **given:
     """
     if (expression is None) == (spec_file is None):
         raise click.UsageError("give either an EXPRESSION or --spec FILE")
-    try:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            spec = _spec_of_file(spec_file, given) if spec_file is not None else _spec_of_text(str(expression), given)
-        after = _moment(given["after"], "--after", spec) or to_datetime(SystemClock().now())
-        until = _moment(given["until"], "--until", spec)
-    except InvalidInput as error:
-        raise click.ClickException(str(error)) from None
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        spec = _spec_of_file(spec_file, given) if spec_file is not None else _spec_of_text(str(expression), given)
+    after = _moment(given["after"], "--after", spec) or to_datetime(SystemClock().now())
+    until = _moment(given["until"], "--until", spec)
     count = given["count"] or (_MOST_TIMES if until is not None else 10)
     shown = make_preview(spec, after, until, count)
     for warning in caught:
@@ -105,9 +102,9 @@ def _spec_of_file(name: str, given: dict[str, Any]) -> Spec:
         text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
         written: Any = json.loads(text)
     except (OSError, UnicodeDecodeError) as error:
-        raise click.ClickException(f"{name}: {error}") from None
+        raise Misuse(f"{name}: {error}") from None
     except json.JSONDecodeError as error:
-        raise click.ClickException(f"{name}: line {error.lineno}, column {error.colno}: {error.msg}") from None
+        raise Misuse(f"{name}: line {error.lineno}, column {error.colno}: {error.msg}") from None
     changed = {key: given[key] for key in ("gap", "fold", "timezone") if given[key]}
     return Spec.from_dict(cast("dict[str, Any]", written) | changed if isinstance(written, dict) else written)
 
