@@ -36,7 +36,7 @@
   x MissingExtra (ImportError)           an optional package is not installed
 
 Messages say what happened, to which object, and what to do next. The signals that unwind a workflow's code when its run is
-suspended or stopped are not errors. They are private `BaseException`s of the engine.
+parked or stopped are not errors. They are private `BaseException`s of the engine.
 """
 
 from __future__ import annotations

@@ -259,7 +259,7 @@ class Store(Protocol):
         """Remove a worker from the fleet and release its runs. Return the number of runs.
 
         Running runs are queued again with one more recovery. Beyond `max_recoveries`, or the number that `limits` has for the
-        function, they fail with reason "recovery exhausted". Suspended runs stay waiting. Runs that are being cancelled are cancelled.
+        function, they fail with reason "recovery exhausted". Waiting runs stay waiting. Runs that are being cancelled are cancelled.
         """
         ...
 
