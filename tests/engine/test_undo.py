@@ -403,3 +403,24 @@ async def test_undoing_is_not_cut_off_for_taking_long(store_url: str, monkeypatc
         with pytest.raises(RunCancelled):
             await handle.result()
     assert undone == [5, 4, 3, 2, 1, 0]
+
+
+@app.workflow
+async def pushes_outside(when: str) -> None:
+    undo = run.undo()
+    if when == "after":
+        async with undo:
+            pass
+    undo.push(cancel_booking.bind("a flight"))
+
+
+@app.workflow
+def pushes_outside_of_with() -> None:
+    run.undo().push(cancel_booking.bind("a flight"))
+
+
+async def test_a_compensation_that_would_never_be_made_is_refused(store_url: str) -> None:
+    async with world(app, url=store_url):
+        for call in (pushes_outside("before"), pushes_outside("after"), pushes_outside_of_with.aio()):
+            with pytest.raises(InvalidInput, match="push inside it"):
+                await call

@@ -394,7 +394,9 @@ class Worker:
         found = self._connection.store.unknown.review(clock.now(), patience)
         if found.marked or found.failed:
             log.warning(
-                "%d runs wait for a function that no worker knows, %d have failed for it", found.marked, found.failed
+                "%d runs wait for a function that no worker knows, %d have failed for it: see `mainspring runs list --stranded`",
+                found.marked,
+                found.failed,
             )
 
         self._warn_of_runs_that_nothing_serves()

@@ -35,9 +35,15 @@ class Undo:
         self._branch = where
         self._calls: list[Call[Any]] = []
         self._position = ""
+        self._entered = False
 
     def push(self, call: Call[Any]) -> None:
         """Add a step or transaction to be executed if the block does not end well: `undo.push(refund.bind(receipt))`."""
+        if not self._entered:
+            raise InvalidInput(
+                "undo.push outside of its block: the call would never be made; write `async with run.undo() as undo:` "
+                "(`with` in a `def` workflow), and push inside it"
+            )
         made = as_call(call)
         if made.function.kind == "workflow":
             raise InvalidInput(
@@ -49,6 +55,7 @@ class Undo:
     # -- entering ------------------------------------------------------------------------------------------------------
     def _enter(self) -> Flow:
         self._position = self._branch.next_position()
+        self._entered = True
         self._branch.execution.outstanding += 1
         self._branch.execution.scopes += 1
         return undo.enter(self._branch.execution, self._position)
@@ -64,6 +71,7 @@ class Undo:
     # -- leaving -------------------------------------------------------------------------------------------------------
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         ex = self._branch.execution
+        self._entered = False
         if error is None and await drive(ex, self._leave()):
             return
         failures: list[str] = []
@@ -76,6 +84,7 @@ class Undo:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         ex = self._branch.execution
+        self._entered = False
         if error is None and drive_blocking(ex, self._leave()):
             return
         failures: list[str] = []
