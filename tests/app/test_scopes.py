@@ -225,3 +225,29 @@ async def test_an_app_that_does_not_work_opens_no_resources_and_executes_nothing
         handle = await one.start()
         await w.advance("1h")
         assert (await handle.describe()).state == "queued"
+
+
+async def test_a_function_of_another_app_is_not_mistaken_for_the_apps_own_of_that_name(store_url: str) -> None:
+    mine, other = App(), App()
+
+    @mine.step(name="charge")
+    async def charge() -> str:
+        return "mine"
+
+    @other.step(name="charge")
+    async def charge_card() -> str:
+        return "another"
+
+    @other.step
+    async def refund() -> str:
+        return "refunded by another"
+
+    @mine.workflow
+    async def both(call: str) -> str:
+        return await {"charge": charge, "charge_card": charge_card, "refund": refund}[call]()
+
+    async with world(mine, url=store_url):
+        assert await both("charge") == "mine"
+        assert await both("refund") == "refunded by another"
+        with pytest.raises(AlreadyRegistered, match="two functions are called 'charge'"):
+            await both("charge_card")

@@ -103,16 +103,7 @@ class Registry:
         self._functions: dict[str, Function] = {}
 
     def add(self, function: Function) -> None:
-        there = self._functions.get(function.name)
-        if (
-            there is not None
-            and (there.kind, there.source) != (function.kind, function.source)
-            and not (_is_from_prompt(there.fn) and _is_from_prompt(function.fn))
-        ):
-            raise AlreadyRegistered(
-                f"two functions are called {function.name!r}: {_where(there.fn)} and {_where(function.fn)}; "
-                "give one of them another name with name=…"
-            )
+        self.known(function)
         self._functions[function.name] = function
 
     def get(self, name: str) -> Function:
@@ -126,8 +117,21 @@ class Registry:
         return self._functions.get(name)
 
     def known(self, function: Function) -> Function:
-        """Return this registry's function of the same name, if any (in another process), otherwise the given function."""
-        return self._functions.get(function.name, function)
+        """Return this registry's form of a function, if it has one (after a reload, in a simulated process), otherwise the function itself.
+
+        Raises `AlreadyRegistered` if it has another function of that name, such as that of another app.
+        """
+        there = self._functions.get(function.name, function)
+        if (
+            there is not function
+            and (there.kind, there.source) != (function.kind, function.source)
+            and not (_is_from_prompt(there.fn) and _is_from_prompt(function.fn))
+        ):
+            raise AlreadyRegistered(
+                f"two functions are called {function.name!r}: {_where(there.fn)} and {_where(function.fn)}; "
+                "give one of them another name with name=…"
+            )
+        return there
 
     def __iter__(self) -> Iterator[Function]:
         return iter(self._functions.values())
