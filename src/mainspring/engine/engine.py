@@ -172,6 +172,9 @@ class Engine:
 
     def launch(self, ex: Execution) -> None:
         """Execute a run that this worker owns."""
+        before = self.executions.get(ex.id)
+        if before is not None:
+            self.halting.halt(before, Lost())  # the run was taken from this worker, which has claimed it again
         self.executions[ex.id] = ex
         self.launches += 1
         self.slots.count_queued(ex, 1)

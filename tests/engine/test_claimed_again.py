@@ -1,0 +1,48 @@
+# pyright: reportPrivateUsage=false
+"""A run that was taken from a worker, and that the same worker claims again before it has heard of that."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from mainspring import App
+from mainspring.engine.engine import Engine
+from mainspring.testing import world
+from tests.engine.lives import store_of
+
+app = App("sqlite://")
+gates: list[asyncio.Event] = []
+
+
+@app.step
+async def stand_still() -> str:
+    """The first call never ends by itself."""
+    gates.append(asyncio.Event())
+    if len(gates) > 1:
+        return "done"
+    await gates[0].wait()
+    return "never"
+
+
+@app.workflow
+async def work() -> str:
+    return await stand_still()
+
+
+async def test_the_execution_of_before_is_halted(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    gates.clear()
+    monkeypatch.setattr(Engine, "patience", 0.02)
+    async with world(app, url=store_url):
+        handle = await work.options(id="a").start()
+        while not gates:
+            await asyncio.sleep(0)
+        engine = app._runtime.engine
+        assert isinstance(engine, Engine)
+        before = engine.executions["a"]
+        await asyncio.to_thread(store_of(app).retire, engine.worker_id, engine.clock.now(), 100)
+        assert await handle.result() == "done"
+        assert before.root is not None
+        await asyncio.wait_for(asyncio.wait({before.root}), 10)
+        assert not gates[0].is_set()
