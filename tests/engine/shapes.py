@@ -12,7 +12,7 @@ from mainspring import App, AsyncFn, run
 from tests.engine.conductor import Conductor
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable
+    from collections.abc import AsyncGenerator, Awaitable, Coroutine
 
 app = App("sqlite://")
 conductor = Conductor()
@@ -263,6 +263,45 @@ async def a_sleep_that_is_cut_short() -> list[str]:
     return [winner, await note("after"), f"{run.now():%H:%M}"]
 
 
+@app.workflow
+async def undone_in_a_race() -> list[str]:
+    """One racer fails in a block, whose compensations take a while; the other one may be faster."""
+
+    async def failing() -> str:
+        try:
+            async with run.undo() as undo:
+                undo.push(note.bind("undo 1"))
+                undo.push(note.bind("undo 2"))
+                await burst("a1")
+        except Burst:
+            return "undone"
+        return "never"
+
+    return await _called_off(failing(), sequence("b1", "b2", "b3"))
+
+
+@app.workflow
+async def blocks_left_in_a_race() -> list[str]:
+    """Blocks that end well: leaving one is an operation, too."""
+
+    async def block(name: str) -> str:
+        async with run.undo() as undo:
+            undo.push(note.bind(f"undo {name}"))
+            found = await note(name)
+        return found
+
+    return await _called_off(block("a"), block("b"), sequence("c"))
+
+
+async def _called_off(*racers: Coroutine[Any, Any, str]) -> list[str]:
+    tasks = [asyncio.create_task(racer) for racer in racers]
+    winner = await first(*tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return [winner, await note(f"after {winner}")]
+
+
 async def first(*racers: Awaitable[Any]) -> str:
     tasks = [asyncio.ensure_future(one) for one in racers]
     done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -282,6 +321,8 @@ RACES: list[AsyncFn[[], list[str]]] = [
     nested_groups,
     unfinished_generator,
     anyio_groups,
+    undone_in_a_race,
+    blocks_left_in_a_race,
 ]
 """Between steps alone."""
 

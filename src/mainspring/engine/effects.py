@@ -213,19 +213,18 @@ def frontier(ex: Execution, position: str, *, together: bool = False) -> Flow:
         raise_if_stopping(ex, answer)
     while ex.held_wakes is not None:
         yield Hold(ex.request_answered())
-    beside = position.startswith(UNDO)  # compensations are beside the order of the other operations
-    if not beside:
-        yield from _end_of_record(ex, position, together=together)
+    yield from end_of_record(ex, position, together=together)
     if ex.engine.draining and not ex.function.at_most_once and ex.signal is None:
         yield from _hold_back(ex)
     if ex.signal is not None:
         raise ex.signal
-    if ex.undoing is not None and not beside:
+    if ex.undoing is not None and not position.startswith(UNDO):
         ex.unwound = True
         raise ex.undoing
 
 
-def _end_of_record(ex: Execution, position: str, *, together: bool) -> Flow:
+def end_of_record(ex: Execution, position: str, *, together: bool = False) -> Flow:
+    """Wait until all recorded outcomes are delivered. In a `def` run they are, unless the code disagrees with the record."""
     hold = ex.delivery.frontier() if ex.function.on_loop or together else None
     if hold is not None:
         watch_for_disagreement(ex, position)
@@ -245,14 +244,15 @@ def _hold_back(ex: Execution) -> Flow:
 
 
 def await_turn(ex: Execution, record: Step, final: Step | None = None) -> Flow:
-    """Wait until an outcome may be delivered. Compensations have no place in the order of outcomes."""
+    """Wait until an outcome may be delivered. The compensations of a stop come after all other outcomes, in no order among themselves."""
     if ex.signal is not None:
         raise ex.signal
     assert record.seq is not None  # noqa: S101
-    if record.position.startswith(UNDO):
+    if record.position.startswith(UNDO) and record.seq >= ex.beside:
         ex.delivery.skip(record.seq)
-        return
-    hold = ex.delivery.turn(record.seq, alone=ex.alone, is_busy=ex.is_busy)
+        hold = ex.delivery.frontier() if ex.function.on_loop else None
+    else:
+        hold = ex.delivery.turn(record.seq, alone=ex.alone, is_busy=ex.is_busy)
     if hold is not None:
         yield Hold(hold, final)
 

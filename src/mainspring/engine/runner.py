@@ -185,7 +185,7 @@ def _body(ex: Execution, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 async def _clear_tasks(ex: Execution) -> None:
     """Cancel and await the unfinished tasks of a run, so that nothing of the run executes after its end."""
-    if ex.signal is None:
+    if ex.signal is None and not ex.unwound:
         _warn_of_unawaited(ex)
         for site in [site for task, site in ex.tasks.items() if task not in ex.responders]:
             log.warning(
@@ -203,6 +203,8 @@ async def _clear_tasks(ex: Execution) -> None:
         for task in left:
             task.cancel()
         await asyncio.wait(left, timeout=_PATIENCE)
+        while (compensated := ex.compensated()) is not None:
+            await compensated
         for task in left:
             if task.done() and not task.cancelled():
                 task.exception()

@@ -70,17 +70,25 @@ class Undo:
 
     # -- leaving -------------------------------------------------------------------------------------------------------
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        ex = self._branch.execution
+        ex, cancelled = self._branch.execution, list[asyncio.CancelledError]()
         self._entered = False
-        if error is None and await drive(ex, self._leave()):
+        if error is None and await _uninterrupted(ex, self._leave(), cancelled):
+            if cancelled:
+                raise cancelled[-1]
             return
         failures: list[str] = []
-        for flow in self._compensations(error, failures):
-            try:
-                await drive(ex, flow)
-            except Exception as failed:  # noqa: BLE001  (the other compensations are made all the same)
-                failures.append(f"{type(failed).__name__}: {failed}")
+        ex.compensating += 1
+        try:
+            for flow in self._compensations(error, failures):
+                try:
+                    await _uninterrupted(ex, flow, cancelled)
+                except Exception as failed:  # noqa: BLE001  (the other compensations are made all the same)
+                    failures.append(f"{type(failed).__name__}: {failed}")
+        finally:
+            ex.end_compensating()
         self._tell(error, failures)
+        if cancelled and not isinstance(error, (Halt, asyncio.CancelledError)):
+            raise cancelled[-1]
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         ex = self._branch.execution
@@ -99,7 +107,7 @@ class Undo:
         """Record that the block ended well. Return False if the run was stopped in it."""
         ex = self._branch.execution
         ex.scopes -= 1
-        if self._calls and not ex.dry:
+        if self._calls and not (ex.dry and undo.left_position(self._position) not in ex.journal):
             ex.outstanding += 1
             return (yield from undo.leave(ex, self._position, self._branch.following()))
         return True
@@ -110,7 +118,7 @@ class Undo:
         if error is not None:
             ex.scopes -= 1
         stopped = ex.undoing is not None and ex.unwound
-        if ex.dry or ex.signal is not None or ex.disagreement is not None:
+        if ex.signal is not None or ex.disagreement is not None:
             return
         if ex.function.is_async and error is not None and was_closed(error) and not _in_own_task(ex):
             return  # the loop is closed; the worker that recovers the run executes the compensations
@@ -118,6 +126,8 @@ class Undo:
             return
         until = ex.engine.clock.now() + undo.BUDGET
         for number, call in reversed(list(enumerate(self._calls))):
+            if ex.dry and undo.compensation_position(self._position, number) not in ex.journal:
+                continue
             if ex.engine.clock.now() >= until:
                 failures.append(f"no time was left for {call.name}")
                 continue
@@ -133,6 +143,28 @@ class Undo:
                 error.add_note(text)
         if error is None and ex.undoing is not None:
             raise ex.undoing  # the run was stopped in the block: the code after the block is not executed
+
+
+async def _uninterrupted(ex: Execution, flow: Flow, cancelled: list[asyncio.CancelledError]) -> Any:
+    """Perform an operation to its end, also if the code cancels the task meanwhile: a branch that fails, or that a stop has unwound, makes
+    `gather`, task groups and races cancel the others. The cancellations are added to `cancelled`.
+
+    It is a task of its own, and not one of the run, whose tasks are cancelled when its code has ended. A halt of the run ends it.
+    """
+    task = asyncio.Task(drive(ex, flow))
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            if task.cancelled():
+                break
+            cancelled.append(error)
+            if ex.signal is not None:
+                task.cancel()
+        except BaseException:
+            if not task.done():
+                raise
+    return task.result()
 
 
 def _in_own_task(ex: Execution) -> bool:

@@ -11,7 +11,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from mainspring.engine.calls import StepCall, TransactionCall
-from mainspring.engine.effects import Hold, active_write, await_turn, commit, frontier, raise_if_stopping, replayed
+from mainspring.engine.effects import (
+    Hold,
+    active_write,
+    await_turn,
+    commit,
+    end_of_record,
+    frontier,
+    raise_if_stopping,
+    replayed,
+)
 from mainspring.engine.operations.steps import step
 from mainspring.engine.operations.transactions import transaction
 from mainspring.engine.replay.signals import Continued, Stopped
@@ -54,16 +63,17 @@ def leave(ex: Execution, scope: str, following: str) -> Flow:
     Only a scope with compensations is left by this. If the operation at the position `following` is recorded and the leaving is not,
     the code pushed nothing when it was past here: a patch has added the compensation since.
     """
-    position = f"{UNDO}{scope}.{_LEFT}"
+    position = left_position(scope)
     recorded = ex.recall(position, KIND, _LEFT)
     if recorded is not None:
         yield from replayed(ex, recorded, None)
         return True
-    if ex.undoing is not None:
-        ex.unwound = ex.unwound or following not in ex.journal
-        return not ex.unwound
     if following in ex.journal:
-        return True
+        return not ex.unwound
+    yield from end_of_record(ex, position)
+    if ex.undoing is not None:
+        ex.unwound = True
+        return False
     while ex.held_wakes is not None:
         yield Hold(ex.request_answered())
     now = ex.engine.clock.now()
@@ -82,6 +92,16 @@ def leave(ex: Execution, scope: str, following: str) -> Flow:
     return True
 
 
+def compensation_position(scope: str, number: int) -> str:
+    """The position of a compensation."""
+    return f"{UNDO}{scope}.{number}"
+
+
+def left_position(scope: str) -> str:
+    """The position of the successful end of a scope."""
+    return f"{UNDO}{scope}.{_LEFT}"
+
+
 def compensation(  # noqa: PLR0917  (a call and where it stands)
     ex: Execution,
     scope: str,
@@ -91,8 +111,12 @@ def compensation(  # noqa: PLR0917  (a call and where it stands)
     kwargs: dict[str, Any],
     until: int,
 ) -> Flow:
-    """Make one compensation of a scope, at a position beside the operations of the run."""
-    position = f"{UNDO}{scope}.{number}"
+    """Make one compensation of a scope, at a position beside the operations of the run.
+
+    If an exception that the code got leaves the scope, its outcome has its place in the order of outcomes as that of any operation. In
+    the replay that undoes a stopped run it comes after all others.
+    """
+    position = compensation_position(scope, number)
     if function.kind == "transaction":
         return (yield from transaction(ex, position, TransactionCall.of(function, args, kwargs)))
     call = StepCall.of(function, args, kwargs)

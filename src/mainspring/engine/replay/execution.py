@@ -40,6 +40,8 @@ class Quota(Struct, gc=False):
 
 _NO_TIME = 2**62
 """Later than any time, to compare with."""
+_NO_SEQ = 2**62
+"""Greater than any seq, to compare with."""
 _MOST_WATCHED = 50
 """The most tasks of one run that are inspected between two outcomes."""
 
@@ -92,12 +94,15 @@ class Execution:
 
     __slots__ = (
         "_answered",
+        "_compensated",
         "_quiet",
         "_seqs",
         "acting",
         "ahead",
+        "beside",
         "branches",
         "closed_streams",
+        "compensating",
         "complaints",
         "deadline",
         "delivery",
@@ -143,7 +148,10 @@ class Execution:
         "waits",
     )
 
-    def __init__(self, engine: Host, run: Run, function: Function, steps: list[Step]) -> None:  # noqa: PLR0915
+    def __init__(  # noqa: PLR0915
+        self, engine: Host, run: Run, function: Function, steps: list[Step], undoing: Stopped | None = None
+    ) -> None:
+        """`undoing`: the stop whose compensations are made, if the run's row does not have it yet."""
         self.engine = engine
         self.run = run
         self.id = run.id
@@ -152,7 +160,11 @@ class Execution:
         self.journal = {step.position: step for step in steps} if steps else UNUSED
         self.unreached = {step.position: step for step in steps if step.completed is None} if steps else UNUSED
         """By position: operations that are recorded as begun, and that this replay has not reached. They are in the journal, too."""
-        self.delivery = Delivery(engine.loop, *_recorded(steps)) if steps else Delivery(engine.loop)
+        self.undoing = undoing or (Stopped(run.undo_reason or None) if run.undo_reason is not None else None)
+        """The stop whose compensations this execution makes. None: an ordinary execution."""
+        self.beside = _NO_SEQ if self.undoing is None else _beside(steps)
+        """The `seq` from which on outcomes of compensations have no place in the order of outcomes: they may be those of a stop."""
+        self.delivery = Delivery(engine.loop, *_recorded(steps, self.beside)) if steps else Delivery(engine.loop)
         self._seqs = itertools.count(self.delivery.recorded)
         begun = run.attempt_started if run.attempts > 1 and run.attempt_started is not None else run.started
         self.last_time = begun if begun is not None else run.created
@@ -221,8 +233,10 @@ class Execution:
         """Whether the run has entered a `run.undo` block, so that a stop may owe compensations."""
         self.scopes = 0
         """The number of `run.undo` blocks that are open."""
-        self.undoing: Stopped | None = Stopped(run.undo_reason or None) if run.undo_reason is not None else None
-        """The stop whose compensations this execution makes. None: an ordinary execution."""
+        self.compensating = 0
+        """The number of `run.undo` blocks that make their compensations."""
+        self._compensated: tuple[asyncio.Future[None], ...] = ()
+        """Who waits until no block does."""
         self.unwound = False
         """Whether an operation without a record has been reached and stopped, so that the blocks unwind."""
         self.complaints: tuple[str, ...] = ()
@@ -446,7 +460,10 @@ class Execution:
         left = [
             step
             for step in self.journal.values()
-            if step.seq is not None and not step.interrupted and not step.position.startswith((UNDO, *serving))
+            if step.seq is not None
+            and not step.interrupted
+            and not step.position.startswith(serving)
+            and not (step.position.startswith(UNDO) and step.seq >= self.beside)
         ]
         return min(left, key=lambda step: step.seq or 0, default=None)
 
@@ -547,6 +564,23 @@ class Execution:
             if not future.done():
                 future.set_result(None)
 
+    def compensated(self) -> asyncio.Future[None] | None:
+        """Return a future to await until no `run.undo` block makes its compensations; None if none does."""
+        if not self.compensating:
+            return None
+        future = self.engine.loop.create_future()
+        self._compensated += (future,)
+        return future
+
+    def end_compensating(self) -> None:
+        """Note that a `run.undo` block has made its compensations."""
+        self.compensating -= 1
+        if not self.compensating:
+            waiting, self._compensated = self._compensated, ()
+            for future in waiting:
+                if not future.done():
+                    future.set_result(None)
+
     def hold_back(self) -> asyncio.Future[None]:
         """Return the future that an operation awaits which must not begin. It ends with the signal."""
         future = self.engine.loop.create_future()
@@ -564,12 +598,19 @@ def _is_ready(task: Any) -> bool:
     return waits_for is None or (waits_for is not task and waits_for.done())
 
 
-def _recorded(steps: list[Step]) -> tuple[int, set[int]]:
-    """The number of recorded outcomes, and the `seq` of those that no code awaits."""
+def _beside(steps: list[Step]) -> int:
+    """The `seq` after the last outcome that is not of a compensation. The code of a stopped run begins no other operation."""
+    return 1 + max(
+        (step.seq for step in steps if step.seq is not None and not step.position.startswith(UNDO)), default=-1
+    )
+
+
+def _recorded(steps: list[Step], beside: int) -> tuple[int, set[int]]:
+    """The number of recorded outcomes, and the `seq` of those that no code awaits in the order of outcomes."""
     seen = {
         step.seq
         for step in steps
-        if step.seq is not None and not step.interrupted and not step.position.startswith(UNDO)
+        if step.seq is not None and not step.interrupted and not (step.position.startswith(UNDO) and step.seq >= beside)
     }
     recorded = max((step.seq for step in steps if step.seq is not None), default=-1) + 1
     return recorded, set(range(recorded)) - seen

@@ -151,9 +151,7 @@ class Halting:
                 await asyncio.sleep(engine.patience)
                 continue
             if engine.accepting:
-                again = Execution(engine, ex.run, ex.function, steps)
-                again.undoing = Stopped(reason)
-                engine.launch(again)
+                engine.launch(Execution(engine, ex.run, ex.function, steps, Stopped(reason)))
                 return
         with suppress(StoreError):  # the connection is closed: when this worker leaves, the run is freed to be undone
             await engine.committer.commit(Compensate(engine.worker_id, ex.id, ex.epoch, undo_reason=reason or ""))
