@@ -85,12 +85,15 @@ random: $(DEV) ## random programs for MINUTES=10: operators, keys, messages, lim
 bench: $(DEV) $(PEERS) ## measure against the bare databases and DBOS, as ratios; ARGS="--only sequential" picks
 	$(PY) -m bench.run --peer-python $(BENCH_VENV)/bin/python $(ARGS)
 
-simulate: $(DEV) ## every case of which the tests look at a sample; fleets under SEEDS=1000 seeds; the orders of threads for MINUTES=10; all injections
+simulate: $(DEV) ## every case of which the tests look at a sample; fleets under SEEDS=1000 seeds; the orders of threads for MINUTES=10; all injections, also into generated programs
 	SAMPLES=all $(PY) -m pytest -n $(WORKERS) -m sampled $(ARGS)
 	$(PY) -m tests.simulation --seeds $(SEEDS) $(ARGS)
 	$(PY) -m tests.interleavings --minutes $(MINUTES)
 	$(PY) -m tests.injection --database memory --resume
 	$(PY) -m tests.injection --database postgres --every 10 --resume
+	$(PY) -m tests.injection --database memory --generated $(SEEDS)
+	$(PY) -m tests.injection --database sqlite --generated $(SEEDS) --seed 100000 --each 4
+	$(PY) -m tests.injection --database postgres --generated $(SEEDS) --seed 200000 --each 2
 
 upgrade: ## pin the newest versions of everything in constraints.txt
 	rm -rf build/upgrade && mkdir -p build

@@ -4,22 +4,26 @@
 from __future__ import annotations
 
 import asyncio
-
-import pytest
+from typing import TYPE_CHECKING
 
 from mainspring import App
 from mainspring.engine.engine import Engine
 from mainspring.testing import world
 from tests.engine.lives import store_of
 
+if TYPE_CHECKING:
+    import pytest
+
 app = App("sqlite://")
 gates: list[asyncio.Event] = []
+begun = asyncio.Event()
 
 
 @app.step
 async def stand_still() -> str:
     """The first call never ends by itself."""
     gates.append(asyncio.Event())
+    begun.set()
     if len(gates) > 1:
         return "done"
     await gates[0].wait()
@@ -33,11 +37,11 @@ async def work() -> str:
 
 async def test_the_execution_of_before_is_halted(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     gates.clear()
+    begun.clear()
     monkeypatch.setattr(Engine, "patience", 0.02)
     async with world(app, url=store_url):
         handle = await work.options(id="a").start()
-        while not gates:
-            await asyncio.sleep(0)
+        await begun.wait()
         engine = app._runtime.engine
         assert isinstance(engine, Engine)
         before = engine.executions["a"]

@@ -6,5 +6,7 @@ services and committer. Only time is virtual, and threads take turns (`threads.p
 worker has stopped, died or gone on, a second life finishes the work undisturbed, and `auditor.py` judges the database, the ledger of effects
 and what the callers were told.
 
+Shapes are written by hand (`shapes/`), or made from a seed (`generated/`).
+
 `python -m tests.injection --help` plays all cases, or some; a failure is one line that can be played again with `--case`.
 """

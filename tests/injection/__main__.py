@@ -12,15 +12,20 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from tests.injection.databases import databases
+from tests.injection.generated.shrink import shrink as shrunk
 from tests.injection.injections import INJECTIONS, SEEDS
 from tests.injection.scene import SHAPES
 from tests.injection.seams import verbs
 from tests.injection.series import Name, Series
 from tests.support.postgres import PostgresServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 @click.command(help=__doc__)
@@ -36,6 +41,11 @@ from tests.support.postgres import PostgresServer
 @click.option("--seed", default=0, show_default=True, help="Of that order.")
 @click.option("--seeds", default=SEEDS, show_default=True, help="How many orders of threads are drawn by lot.")
 @click.option("--every", default=1, show_default=True, help="Only every n-th point.")
+@click.option("--generated", default=0, help="So many generated programs, from --seed on, instead of the shapes.")
+@click.option("--each", default=12, show_default=True, help="Cases of each generated program, drawn by lot.")
+@click.option(
+    "--shrink", is_flag=True, help="Of a generated program that fails (--case), look for the smallest that does."
+)
 @click.option("--resume", is_flag=True, help="Pass over cases that were played before with --resume.")
 @click.option("--first", is_flag=True, help="Stop at the first failure.")
 @click.option("--verbose", is_flag=True, help="Everything there is to say about a failure.")
@@ -48,6 +58,9 @@ def main(  # noqa: PLR0917  (click passes options by name)
     seed: int,
     seeds: int,
     every: int,
+    generated: int,
+    each: int,
+    shrink: bool,
     resume: bool,
     first: bool,
     verbose: bool,
@@ -55,24 +68,28 @@ def main(  # noqa: PLR0917  (click passes options by name)
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(PostgresServer(fsync=False)) if database == "postgres" else None
         series = Series(stack.enter_context(contextlib.closing(databases(database, server))), seeds=seeds)
+        wanted = [INJECTIONS[name] for name in injections or INJECTIONS]
+        total = len(cases) or generated * each
+        names: Iterable[Name]
         if cases:
             names = [Name.parse(text) for text in cases]
+        elif generated:
+            names = (name for number in range(seed, seed + generated) for name in series.lots(number, each, wanted))
         else:
-            names = list(
-                series.names(
-                    [SHAPES[name] for name in shapes or SHAPES], [INJECTIONS[name] for name in injections or INJECTIONS]
-                )
-            )[::every]
-            random.Random(seed).shuffle(names)
+            names = drawn = list(series.names([SHAPES[name] for name in shapes or SHAPES], wanted))[::every]
+            random.Random(seed).shuffle(drawn)
+            total = len(drawn)
         done = Played(Path("build", f"injection-{database}.txt")) if resume else None
-        report = Report(len(names))
+        report = Report(total)
         until = time.monotonic() + minutes * 60 if minutes else float("inf")
         for name in names:
             if time.monotonic() > until or (first and report.failed):
                 break
             if done is not None and str(name) in done.names:
                 continue
-            report.add(name, series.play(name).problems, verbose=verbose)
+            report.add(
+                shrunk(series, name, click.echo) if shrink else name, series.play(name).problems, verbose=verbose
+            )
             if done is not None:
                 done.add(name)
         report.show(series, database)

@@ -45,6 +45,8 @@ def audit(record: Record, database: Database, now: int) -> list[str]:
     found += _effects(record, interrupted)
     found += _compensations(record, runs, steps)
     found += _callers(record, runs)
+    if record.shape.judge is not None:
+        found += record.shape.judge(record, runs, steps)
     found += [f"doctor: {each.what}: {each.which}" for each in defects]
     found += [f"log: {line}" for line in record.logs if not any(known in line for known in _EXPECTED_LOGS)]
     return [*found, *_late(record)]
@@ -53,7 +55,7 @@ def audit(record: Record, database: Database, now: int) -> list[str]:
 # -- runs --------------------------------------------------------------------------------------------------------------
 def _of_run(record: Record, run: Run, steps: list[Step], interrupted: set[str], now: int) -> Iterator[str]:
     if not run.state.ended:
-        if run.id.startswith(FORKED) and run.state is State.WAITING and run.due is None:
+        if run.id.startswith(FORKED) and run.state is State.WAITING and (run.due is None or _waits_for_messages(steps)):
             return  # the original has received the messages for which its fork waits
         yield f"lost: {run.id} is {describe(run, steps, now)}"
         return
@@ -64,6 +66,10 @@ def _of_run(record: Record, run: Run, steps: list[Step], interrupted: set[str], 
         yield f"open: {run.id} has succeeded, and its record has open steps: {still}"
     if run.id in record.shape.expected and not _as_expected(record, run, interrupted):
         yield f"result: {run.id} ended {_outcome(run)!r}, and should have ended {record.shape.expected[run.id]!r}"
+
+
+def _waits_for_messages(steps: list[Step]) -> bool:
+    return all(step.kind == "receive" and step.due is None for step in steps if step.completed is None)
 
 
 def _as_expected(record: Record, run: Run, interrupted: set[str]) -> bool:
@@ -124,7 +130,8 @@ def _effects(record: Record, interrupted: set[str]) -> Iterator[str]:
                 yield f"cut: {label} of {run_id} was cut off {times} times"
     if not record.ended_early and not record.dropped and not interrupted:
         carried_out = {entry.label for entry in entries if entry.what == "end"}
-        for label in sorted(_labels(record) - carried_out - record.shape.optional):
+        cut_off = record.shape.once if has & {"kill", "takeover"} else frozenset[str]()
+        for label in sorted(_labels(record) - carried_out - record.shape.optional - cut_off):
             yield f"skipped: {label} was never carried out"
     for note in record.ledger.notes:
         # A worker that has lost a run may not know that it has, and go on with it beside the next one of its queue.

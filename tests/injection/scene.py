@@ -16,14 +16,18 @@ from mainspring import run
 from mainspring.errors import MainspringError, NotFound, StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from mainspring import App
+    from mainspring.model.runs import Run, Step
+    from tests.injection.record import Record
     from tests.injection.seams import LifeOf
 
 EFFECT_SECONDS = 0.05
 """How long a step of a shape takes, unless it says otherwise. Virtual, so it costs nothing."""
 _AGAIN_SECONDS = 0.1
+Trace: TypeAlias = "list[tuple[int, Any, float]]"
+"""What the code of a run got to see: the number of the operation, the value, and what `run.now` says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,10 @@ class Ledger:
     """What has changed in the world outside, for good."""
     notes: list[str] = field(default_factory=list[str])
     """What shapes found wrong by themselves."""
+    traces: dict[str, list[Trace]] = field(default_factory=dict[str, "list[Trace]"])
+    """What the code of a run got to see, in order: one list for each time that it was executed."""
+    scopes: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
+    """By run and label: where `run.undo` blocks are in the record."""
 
     def count(self, what: str) -> Counter[tuple[str, str]]:
         return Counter((entry.run, entry.label) for entry in self.entries if entry.what == what)
@@ -116,6 +124,13 @@ class Scene:
     def left_well(self) -> None:
         """The workflow has left its `run.undo` block without an exception: nothing is owed any more."""
         self._note(run.id, "undo", "well")
+
+    def new_trace(self, of: str) -> Trace:
+        """A list for what the code sees in an execution that begins now."""
+        made: Trace = []
+        if not self.life.dead:
+            self.ledger.traces.setdefault(of, []).append(made)
+        return made
 
     def _begin(self, label: str) -> str:
         where = run.id
@@ -265,6 +280,8 @@ class Shape:
     databases: tuple[str, ...] = ("sqlite", "memory", "postgres")
     check: Callable[[dict[str, Any]], bool] | None = None
     """Whether a result will do, where it depends on who was first."""
+    judge: Callable[[Record, dict[str, Run], dict[str, list[Step]]], Iterator[str]] | None = None
+    """What else is wrong, one line each, given the runs and steps at the end."""
     settings: dict[str, Any] = field(default_factory=dict[str, Any])
     while_leaving: bool = False
     """Somebody begins to wait for the first run while the app is being left."""

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, cast
 from mainspring import App, Settings
 from mainspring.app.factory import Parts
 from mainspring.engine.engine import Engine
+from mainspring.engine.operations.undo import left_position
+from mainspring.engine.replay.context import here
 from mainspring.model.clock import SECOND
 from mainspring.model.ids import IdMaker
 from mainspring.model.runs import RunFilter
@@ -30,6 +32,7 @@ from tests.injection.threads import patched
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mainspring.app.run.undo import Undo
     from mainspring.model.runs import Run, Step
     from tests.injection.threads import Turns
 
@@ -309,6 +312,23 @@ class LifeOf:
 def lost_signal(life: LifeOf) -> None:
     """What a store tells of when an answer was lost."""
     life.notify(Signal(ready=True, ended=None, notified=None, due=True, published=None, lost=True))
+
+
+def is_unwinding() -> bool:
+    """Whether the code that executes is on its way out: what it sees from now on does not count."""
+    ex = here().execution
+    return not ex.in_code or ex.unwound or ex.disagreement is not None
+
+
+def scope_of(undo: Undo) -> str:
+    """The position of a `run.undo` block."""
+    return undo._position  # pyright: ignore[reportPrivateUsage]
+
+
+def is_left_well(steps: list[Step], scope: str) -> bool:
+    """Whether a `run.undo` block was left in good order."""
+    left = left_position(scope)
+    return any(step.position == left and step.seq is not None for step in steps)
 
 
 def all_runs(store: Store) -> list[Run]:

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 from tests.injection import shapes
 from tests.injection.auditor import NORMAL, REFERENCE
 from tests.injection.case import Case
+from tests.injection.generated.program import PREFIX as GENERATED
+from tests.injection.generated.program import is_generated
+from tests.injection.generated.shape import generated
 from tests.injection.injections import INJECTIONS, LAG, NOWHERE, SEEDS, Point
 from tests.injection.limit import Hung, limited
 from tests.injection.record import Record
@@ -68,7 +71,7 @@ class Series:
 
     def play(self, name: Name, between_lives: Callable[[Database], None] = lambda _: None) -> Record:
         """Play one case. `between_lives` is called when the first life is over."""
-        shape, injection = SHAPES[name.shape], INJECTIONS[name.injection]
+        shape, injection = shape_of(name.shape), INJECTIONS[name.injection]
         self._know(shape)
         return self._play(shape, injection, name.point, between_lives)
 
@@ -129,6 +132,19 @@ class Series:
             if shape.name in wanted and self.databases.kind in shape.databases:
                 names = list(self.names([shape], [injection]))
                 yield names[int(lot * len(names))]
+
+    def lots(self, seed: int, each: int, injections: Iterable[Injection]) -> Iterator[Name]:
+        """So many cases of one generated program, drawn by lot."""
+        chance, wanted, shape = random.Random(seed), list(injections), generated(f"{GENERATED}{seed}")
+        for _ in range(each):
+            points = list(self.names([shape], [chance.choice(wanted)]))
+            if points:
+                yield chance.choice(points)
+
+
+def shape_of(name: str) -> Shape:
+    """The shape of a name, written by hand or generated."""
+    return generated(name) if is_generated(name) else SHAPES[name]
 
 
 def dealt(seed: int, each: int) -> Iterator[tuple[Shape, Injection, float]]:

@@ -8,6 +8,7 @@ import gc
 import inspect
 import signal
 import sqlite3
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +16,8 @@ import pytest
 from mainspring.store.sql.dialect import prefixed
 from tests.injection import shapes
 from tests.injection.databases import databases
+from tests.injection.generated.program import KINDS, cut, program
+from tests.injection.generated.shape import generated
 from tests.injection.injections import INJECTIONS, Point
 from tests.injection.scene import SHAPES
 from tests.injection.seams import UNTOUCHED, verbs
@@ -35,6 +38,8 @@ pytestmark = [
 SEED = 7
 EACH = {"sqlite": of(4, 1), "memory": of(2, 1), "postgres": of(3, 1)}
 """Injections for each shape. On PostgreSQL a case takes three times as long, most of it to connect."""
+GENERATED = {"sqlite": of(60, 5), "memory": of(120, 12), "postgres": of(30, 3)}
+"""Generated programs."""
 
 
 @pytest.fixture
@@ -58,6 +63,47 @@ def test_nothing_that_happens_to_a_worker_breaks_a_promise(series: Series, part:
         if problems:
             found.append(f"{name} | {' | '.join(problem.splitlines()[0] for problem in problems)}")
     assert not found, "\n".join([*found, 'again: python -m tests.injection --case "SHAPE INJECTION POINT"'])
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("series", ["sqlite", "memory", "postgres"], indirect=True)
+def test_nothing_that_happens_to_a_worker_breaks_a_promise_to_a_program_that_nobody_wrote(series: Series) -> None:
+    """Workflows that are made from seeds; `python -m tests.injection --generated 1000 --seed 5000` plays others."""
+    found: list[str] = []
+    for seed in range(GENERATED[series.databases.kind]):
+        for name in series.lots(seed, 2, INJECTIONS.values()):
+            problems = series.play(name).problems
+            if problems:
+                found.append(f"{name} | {' | '.join(problem.splitlines()[0] for problem in problems)}")
+    assert not found, "\n".join([*found, 'again: python -m tests.injection --case "PROGRAM INJECTION POINT" --shrink'])
+
+
+def test_generated_programs_have_every_kind_of_operation() -> None:
+    kinds = Counter(node.kind for seed in range(200) for node in program(f"g{seed}").walk())
+    assert set(kinds) == {*KINDS, "seq", "never"}
+    assert min(kinds.values()) > 5
+
+
+def test_a_generated_program_is_the_same_each_time_and_can_be_cut() -> None:
+    program.cache_clear()
+    first = str(program("g3"))
+    program.cache_clear()
+    assert str(program("g3")) == first
+    whole = program("g3")
+    smaller = program(cut("g3", whole.generations[0].parts[0].number))
+    assert len(list(smaller.walk())) < len(list(whole.walk()))
+
+
+def test_the_judge_sees_a_replay_that_differs_and_a_result_that_cannot_be(series: Series) -> None:
+    record = series.play(Name.parse("g3 stop turn:40"))
+    assert not record.problems
+    shape = generated("g3")
+    assert shape.judge is not None and shape.check is not None  # noqa: PT018
+    assert not shape.check({"r": ["nothing of the kind"]})
+    key = next(key for key, traces in record.ledger.traces.items() if len(traces[-1]) > 2)
+    ((number, _, at), *rest) = record.ledger.traces[key][-1]
+    record.ledger.traces[key].append([(number, "something else", at), *rest])
+    assert [line.split(":")[0] for line in shape.judge(record, {}, {})] == ["replay"]
 
 
 @pytest.mark.parametrize("each", EACH.values())

@@ -187,13 +187,7 @@ async def _clear_tasks(ex: Execution) -> None:
     """Cancel and await the unfinished tasks of a run, so that nothing of the run executes after its end."""
     if ex.signal is None and not ex.unwound:
         _warn_of_unawaited(ex)
-        for site in [site for task, site in ex.tasks.items() if task not in ex.responders]:
-            log.warning(
-                "run %s of %s ended while a task created at %s was unfinished; it is cancelled. Await what you start.",
-                ex.id,
-                ex.function.name,
-                site,
-            )
+        _warn_of_unfinished(ex)
     elif (quiet := ex.quiet()) is not None:
         await quiet  # an executing step is recorded first
     for _ in range(3):
@@ -211,6 +205,17 @@ async def _clear_tasks(ex: Execution) -> None:
     if ex.tasks:
         log.error(
             "run %s of %s: %d tasks ignore being cancelled and are abandoned", ex.id, ex.function.name, len(ex.tasks)
+        )
+
+
+def _warn_of_unfinished(ex: Execution) -> None:
+    """Warn of tasks that the code has created and not awaited."""
+    for site in [site for task, site in ex.tasks.items() if task not in ex.responders]:
+        log.warning(
+            "run %s of %s ended while a task created at %s was unfinished; it is cancelled. Await what you start.",
+            ex.id,
+            ex.function.name,
+            site,
         )
 
 
