@@ -10,6 +10,7 @@ import pytest
 
 from mainspring import App, run
 from mainspring.engine.engine import Engine
+from mainspring.engine.replay import watchdog
 from mainspring.errors import RunCancelled
 from mainspring.testing import world
 from tests.engine.lives import info, put, store_of
@@ -120,6 +121,30 @@ async def cancelled_meanwhile() -> str:
     return type(found).__name__
 
 
+@app.workflow
+async def one_after_the_other() -> list[str]:
+    """The second branch begins when the first one has caught its exception, and gone on."""
+    lock = asyncio.Lock()
+
+    async def first() -> str:
+        async with lock:
+            try:
+                async with run.undo() as undo:
+                    undo.push(refund.bind("flight"))
+                    await book("nothing")
+            except OSError:
+                return await book("bus")
+        return "never"
+
+    async def second() -> str:
+        async with lock:
+            found = await book("hotel")
+        await run.sleep("1h")
+        return found
+
+    return list(await asyncio.gather(first(), second()))
+
+
 @pytest.fixture(autouse=True)
 def nothing_done(monkeypatch: pytest.MonkeyPatch) -> None:
     done.clear()
@@ -163,3 +188,19 @@ async def test_code_that_cancels_a_branch_during_its_compensations_waits_for_the
         gates["refund"] = asyncio.Event()
         assert await cancelled_meanwhile.options(id="a")() == "CancelledError"
         assert [what for what in done if "refund" in what] == ["refund hotel", "refund flight"]
+
+
+async def test_a_resumed_run_does_not_do_again_what_was_undone_before_it_went_on(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Operations of other branches depend on it: they were recorded after it."""
+    monkeypatch.setattr(watchdog, "STUCK_SECONDS", 0.2)
+    async with world(app, url=store_url) as w:
+        handle = await one_after_the_other.options(id="a").start()
+        await w.advance("1m")
+        before = ["book nothing", "refund flight", "book bus", "book hotel"]
+        assert done == before
+        await handle.terminate()
+        assert await app.runs.resume("a") == {"a": True}
+        assert await handle.result() == ["bus", "hotel"]
+        assert done == before

@@ -43,7 +43,7 @@ class Forgotten(Struct):
 def forgotten_by_retry(steps: Sequence[Step], error: str | None) -> Forgotten:
     """Return what another attempt forgets of a run that ended with `error`: nothing, if no recorded exception ended the run."""
     failed = _ended_by(steps, error)
-    gone = _undone(steps)
+    gone = _undone(steps, _undone_scopes(steps))
     if failed is None:
         return Forgotten(list(gone.values()))
     if failed.position not in gone:
@@ -63,8 +63,13 @@ def forgotten_by_retry(steps: Sequence[Step], error: str | None) -> Forgotten:
 
 
 def forgotten_by_resume(steps: Sequence[Step]) -> list[Step]:
-    """Return the operations that a stopped run forgets when it resumes: those that its compensations have undone are executed again."""
-    return list(_undone(steps).values())
+    """Return the operations that a stopped run forgets when it resumes: those that its compensations have undone are executed again.
+
+    A scope stays that an exception had left before, if its branch has continued: what was undone then is undone for good, and operations of
+    other branches may depend on it.
+    """
+    owed = [step for step in steps if not _was_caught(step, steps)]
+    return list(_undone(steps, _undone_scopes(owed)).values())
 
 
 def forgotten_from(steps: Sequence[Step], error: str | None) -> int | None:
@@ -112,10 +117,22 @@ def _undone_scopes(steps: Sequence[Step]) -> list[Step]:
     return [step for step in steps if step.position in scopes and step.seq is not None]
 
 
-def _undone(steps: Sequence[Step]) -> dict[str, Step]:
-    """Return the undone scopes, with all later operations of their branches and the branches above, by position."""
+def _was_caught(compensation: Step, steps: Sequence[Step]) -> bool:
+    """Whether a compensation was made because of an exception that the code has caught: its branch has later operations."""
+    scope = _scope(compensation)
+    return bool(scope) and any(
+        branch_of(step.position) == branch_of(scope)
+        and not step.position.startswith(_BESIDE)
+        and step.seq is not None
+        and step.seq > (compensation.seq or 0)
+        for step in steps
+    )
+
+
+def _undone(steps: Sequence[Step], scopes: Sequence[Step]) -> dict[str, Step]:
+    """Return undone scopes, with all later operations of their branches and the branches above, by position."""
     gone: dict[str, Step] = {}
-    for scope in _undone_scopes(steps):
+    for scope in scopes:
         gone |= _after(steps, scope)
     _forget_compensations(steps, gone)
     return gone
