@@ -115,7 +115,8 @@ def _outcome(run: Run) -> Any:
 def _missing(record: Record, runs: dict[str, Run]) -> Iterator[str]:
     for run_id in record.shape.expected:
         given_up = {f"start {run_id}", *record.shape.needs} & {*record.dropped}
-        excused = run_id in record.shape.optional or record.ended_early or given_up
+        # whoever deletes a run deletes its children with it
+        excused = run_id in record.shape.optional or record.ended_early or bool(record.deleted) or given_up
         if run_id not in runs and not excused:
             yield f"missing: {run_id} was never stored"
 

@@ -63,7 +63,7 @@ class Case:
         self.record = Record(shape, injection, point)
         self.database = database
         self.turns = Turns(lazy=lazy_thread, expects=expecting_thread)
-        self.faults = Faults(self.record, self.turns)
+        self.faults = Faults(self.record, self.turns, database)
         self.between_lives: Callable[[], None] = lambda: None
         self._lives: list[Life] = []
 
@@ -118,6 +118,8 @@ class Case:
         first = self._new_life(0)
         self.faults.life = first.process
         await self._first_life(first)
+        while any(operator.is_alive() for operator in self.faults.operators):  # noqa: ASYNC110  (threads tell nobody)
+            await asyncio.sleep(0.01)
         self.faults.life = None
         self.record.turns, self.record.operations = self._loop.turn, self.turns.operations
         self.between_lives()
@@ -184,7 +186,9 @@ class Case:
 
     async def _drive(self, life: Life) -> None:
         record = self.record
-        self.faults.caller = caller = Caller(life.scene, record.done, record.results, record.dropped)
+        self.faults.caller = caller = Caller(
+            life.scene, record.done, record.results, record.dropped, deleted=record.deleted
+        )
         if not record.shape.at_once:
             await asyncio.sleep(0.01)  # a worker that is claiming has no slot for what is started here
         with contextlib.suppress(Ended):

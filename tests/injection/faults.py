@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from typing import TYPE_CHECKING, Any
 
-from mainspring.errors import StoreUnavailable
+from mainspring.errors import Conflict, StoreUnavailable
 from mainspring.model.states import State
 from mainspring.store.verbs.fork import Fork
 from mainspring.store.verbs.manage import Move
@@ -17,11 +18,14 @@ if TYPE_CHECKING:
 
     from mainspring.model.runs import Step
     from mainspring.store.protocol import Store
+    from tests.injection.databases import Database
     from tests.injection.loop import CountingLoop
     from tests.injection.record import Record
     from tests.injection.scene import Caller
     from tests.injection.seams import LifeOf
     from tests.injection.threads import Turns
+
+    Act = Callable[[Store, list[str], int], dict[str, bool]]
 
 SLOW = 0.06
 """Virtual seconds that a slow call takes: longer than a step."""
@@ -38,9 +42,12 @@ _UNLUCKY = 0.3
 class Faults:
     """Makes the calls of all stores of a case, and makes happen what the injection says."""
 
-    def __init__(self, record: Record, turns: Turns) -> None:
+    def __init__(self, record: Record, turns: Turns, database: Database) -> None:
         self.record = record
         self.turns = turns
+        self.database = database
+        self.operators: list[threading.Thread] = []
+        """Operators who act in threads of their own."""
         self.loop: CountingLoop
         self.life: LifeOf | None = None
         """The first life; None before it has begun and when it is over."""
@@ -103,8 +110,10 @@ class Faults:
 
     def _end_runs(self, verb: str) -> None:
         stopped = self.record.stopped
-        done = self._operate(lambda store, there, now: getattr(store, verb)(there, "asked", now))
-        stopped.update({run_id: was or stopped.get(run_id, False) for run_id, was in done.items()})
+        self._operate(
+            lambda store, there, now: getattr(store, verb)(there, "asked", now),
+            lambda done: stopped.update({run_id: was or stopped.get(run_id, False) for run_id, was in done.items()}),
+        )
 
     def resume(self) -> None:
         """An operator lets the runs go on that were cancelled or terminated. Those that had not begun are to begin now."""
@@ -113,13 +122,18 @@ class Faults:
 
     def complete(self) -> None:
         """An operator ends the runs that no worker owns."""
-        done = self._operate(lambda store, there, now: store.management.complete(there, lambda _: "7", "asked", now))
-        self.record.operated |= {run_id: State.SUCCEEDED for run_id, was in done.items() if was}
+        self._end_unowned(
+            lambda store, there, now: store.management.complete(there, lambda _: "7", "asked", now), State.SUCCEEDED
+        )
 
     def fail(self) -> None:
         """The same, as failed."""
-        done = self._operate(lambda store, there, now: store.management.fail(there, "asked", now))
-        self.record.operated |= {run_id: State.FAILED for run_id, was in done.items() if was}
+        self._end_unowned(lambda store, there, now: store.management.fail(there, "asked", now), State.FAILED)
+
+    def _end_unowned(self, act: Act, state: State) -> None:
+        self._operate(
+            act, lambda done: self.record.operated.update({run_id: state for run_id, was in done.items() if was})
+        )
 
     def reschedule(self) -> None:
         """An operator moves the runs that have not begun, and retries those that have failed."""
@@ -129,6 +143,18 @@ class Faults:
         """An operator retries the runs that have failed."""
         self._let_go_on(lambda store, there, now: store.management.retry(there, now))
 
+    def delete(self) -> None:
+        """An operator deletes the runs that have ended, with their children."""
+
+        def act(store: Store, there: list[str], now: int) -> dict[str, bool]:
+            rows = [store.run(run_id) for run_id in there]
+            try:
+                return store.management.delete([row.id for row in rows if row is not None and row.state.ended], now)
+            except Conflict:  # a child has not ended
+                return {}
+
+        self._operate(act, lambda done: self.record.deleted.update(run_id for run_id, was in done.items() if was))
+
     def fork(self) -> None:
         """An operator begins the runs once more, each as a run of its own that begins before the last thing recorded."""
 
@@ -137,18 +163,41 @@ class Faults:
             store.management.fork(forks, now)
             return dict.fromkeys(there, True)
 
-        self.record.forked |= set(self._operate(act))
+        self._operate(act, self.record.forked.update)
 
-    def _let_go_on(self, act: Callable[[Store, list[str], int], dict[str, bool]]) -> None:
-        self.record.resumed |= {run_id for run_id, was in self._operate(act).items() if was}
+    def _let_go_on(self, act: Act) -> None:
+        self._operate(act, lambda done: self.record.resumed.update(run_id for run_id, was in done.items() if was))
 
-    def _operate(self, act: Callable[[Store, list[str], int], dict[str, bool]]) -> dict[str, bool]:
-        """Do something to the runs of the shape. Which of them were changed by it."""
+    def _operate(self, act: Act, note: Callable[[dict[str, bool]], None]) -> None:
+        """Do something to the runs of the shape, and note which of them were changed by it.
+
+        On the loop, where a coroutine may hold a transaction of PostgreSQL for which the operator has to wait, it is done by a thread.
+        """
         if self.life is None or not self.life.connected:
-            return {}
-        inner = self.life.inner
-        there = [run_id for run_id in self.record.shape.main if inner.run(run_id) is not None]
-        return act(inner, there, self.life.now()) if there else {}
+            return
+        now = self.life.now()
+        if self.database.kind != "postgres" or not self._on_loop():
+            note(self._done_to(self.life.inner, act, now))
+            return
+        before = self.operators[-1] if self.operators else None
+
+        def operate() -> None:
+            if before is not None:
+                before.join()
+            with self.database.reading() as store:
+                note(self._done_to(store, act, now))
+
+        self.operators.append(threading.Thread(target=operate, name="operator"))
+        self.operators[-1].start()
+
+    def _done_to(self, store: Store, act: Act, now: int) -> dict[str, bool]:
+        there = [run_id for run_id in self.record.shape.main if store.run(run_id) is not None]
+        return act(store, there, now) if there else {}
+
+    def _on_loop(self) -> bool:
+        with contextlib.suppress(RuntimeError):
+            return asyncio.get_running_loop() is self.loop
+        return False
 
     def drop(self) -> None:
         """The caller is cancelled in the middle of whatever it awaits; another one goes on with the next thing."""
@@ -224,10 +273,7 @@ class Faults:
 
     def _take(self, seconds: float) -> None:
         """Let a call take a while. On the loop it cannot: nothing else would go on meanwhile."""
-        with contextlib.suppress(RuntimeError):
-            if asyncio.get_running_loop() is self.loop:
-                return
-        if seconds:
+        if seconds and not self._on_loop():
             self.turns.sleep(seconds)
 
 

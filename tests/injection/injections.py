@@ -141,6 +141,10 @@ INJECTIONS = {
         Injection("fail+retry", ("fail", "retry")),
         Injection("park+fail+retry", ("fail", "retry"), kinds=("turn", "after"), settings=_PARKING),
         Injection("fork", ("fork",)),
+        Injection("delete", ("delete",)),
+        Injection("terminate+delete", ("terminate", "delete")),
+        Injection("cancel+delete", ("cancel", "delete"), kinds=("turn", "after")),
+        Injection("stop+delete", ("stop", "delete"), kinds=("turn", "after")),
         Injection("drop+stop", ("drop", "stop"), kinds=("turn",)),
     )
 }

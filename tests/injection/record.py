@@ -36,6 +36,8 @@ class Record:
     """Runs that an operator let go on after they were stopped or had failed."""
     operated: dict[str, State] = field(default_factory=dict[str, "State"])
     """Runs that an operator ended, and how."""
+    deleted: set[str] = field(default_factory=set[str])
+    """Runs that an operator deleted after their end."""
     forked: set[str] = field(default_factory=set[str])
     """Runs that an operator forked."""
     at_death: dict[str, bool] = field(default_factory=dict[str, bool])

@@ -174,6 +174,8 @@ class Caller:
     dropped: list[str]
     """What was called off in the middle, so that nobody knows whether it happened."""
     under_way: str | None = None
+    deleted: set[str] = field(default_factory=set[str])
+    """Runs that an operator has deleted."""
 
     @property
     def app(self) -> App:
@@ -236,7 +238,7 @@ class Caller:
             except (StoreError, NotFound) as error:
                 if self.scene.life.dead:
                     raise Ended from None
-                if isinstance(error, StoreError) or promised:
+                if isinstance(error, StoreError) or (promised and run_id not in self.deleted):
                     await asyncio.sleep(_AGAIN_SECONDS)
                     continue
                 self.results[run_id] = error
