@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 from typing import Any
 
 import pytest
@@ -119,6 +120,39 @@ async def test_under_the_same_source_the_run_ends_failed_with_an_explanation(sto
         assert "must do the same operations in the same order" in str(caught.value)
         assert info(app, "a").state is State.FAILED
         assert len(record(app, "a")) == len(steps)
+
+
+@pytest.mark.filterwarnings("ignore:coroutine 'new' was never awaited")  # Python itself says so
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("name", ["ahead", "beside"])
+async def test_the_author_is_not_blamed_for_what_the_disagreement_cut_off(
+    store_url: str, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    app = make_app()
+    new = function(app, "new")
+
+    @app.workflow(name="ahead")
+    async def ahead() -> None:
+        later = new()
+        await run.sleep(1)
+        await later
+
+    @app.workflow(name="beside")
+    async def beside() -> None:
+        async def branch() -> None:
+            await new()
+
+        task = asyncio.create_task(branch())
+        await run.sleep(1)
+        await task
+
+    async with world(app, url=store_url):
+        put(app, function(app, name), "a", [recorded("1" if name == "ahead" else "0", 0, "old")])
+        with pytest.raises(NonDeterminism):
+            await app.handle("a").result()
+        gc.collect()
+    assert "never awaited" not in caplog.text
+    assert "was unfinished" not in caplog.text
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -186,8 +186,7 @@ def _body(ex: Execution, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 async def _clear_tasks(ex: Execution) -> None:
     """Cancel and await the unfinished tasks of a run, so that nothing of the run executes after its end."""
     if ex.signal is None and not ex.unwound:
-        _warn_of_unawaited(ex)
-        _warn_of_unfinished(ex)
+        _warn_of_mistakes(ex)
     elif (quiet := ex.quiet()) is not None:
         await quiet  # an executing step is recorded first
     for _ in range(3):
@@ -208,8 +207,11 @@ async def _clear_tasks(ex: Execution) -> None:
         )
 
 
-def _warn_of_unfinished(ex: Execution) -> None:
-    """Warn of tasks that the code has created and not awaited."""
+def _warn_of_mistakes(ex: Execution) -> None:
+    """Warn of what the code has created and not awaited, unless it was cut off because it disagrees with the record."""
+    if ex.disagreement is not None:
+        return
+    _warn_of_unawaited(ex)
     for site in [site for task, site in ex.tasks.items() if task not in ex.responders]:
         log.warning(
             "run %s of %s ended while a task created at %s was unfinished; it is cancelled. Await what you start.",
@@ -221,7 +223,7 @@ def _warn_of_unfinished(ex: Execution) -> None:
 
 def _warn_of_unawaited(ex: Execution) -> None:
     """Warn of operations whose coroutine the code never awaited: they were not executed."""
-    if ex.dry or ex.tasks:  # `_clear_tasks` warns of tasks that have not begun
+    if ex.dry or ex.tasks:  # `_warn_of_mistakes` warns of tasks that have not begun
         return
     for name, code, instruction in ex.unawaited.values():
         lines = list(code.co_positions())
