@@ -38,6 +38,7 @@ from bench.harness import (
     write_results,
 )
 from bench.history import with_past
+from bench.lists import FILTERS, lists
 from bench.messages import messages
 from bench.queues import JOBS, jobs, queues
 from bench.schedules import schedules
@@ -69,7 +70,7 @@ SECTIONS: Final = (
     "distant",
     "web",
 )
-LONG: Final = ("steady",)
+LONG: Final = ("steady", "lists")
 """Only when they are asked for."""
 _OWN: Final[dict[str, Measure]] = {
     "schedules": schedules,
@@ -82,6 +83,7 @@ _OWN: Final[dict[str, Measure]] = {
     "distant": distant,
     "web": web,
     "steady": steady,
+    "lists": lists,
 }
 """Sections that compare ours with the bare database or with ourselves."""
 KINDS: Final[tuple[Kind, ...]] = ("sqlite", "postgres")
@@ -131,6 +133,7 @@ BUDGETS: Final = (
     *(Budget(f"{what}, many pending", ("mainspring", f"{what}, few pending"), at_most=2) for what in PENDING_COSTS),
     *(Budget(f"page: {name}", None, at_most=100) for name in PAGES if name != "runs of a rare workflow"),
     Budget("open page", None, at_most=10),
+    *(Budget(f"list: {name}", None, at_most=50) for name in (*FILTERS, "counts")),
     Budget("statements per job", None, at_most=20, database="postgres"),
     Budget("connections of an idle worker", None, at_most=2, database="postgres"),
     Budget("log of a trivial job", None, at_most=1_300, database="postgres"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -18,6 +18,7 @@ from tests.transactions import bank
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from mainspring.operations.filters import RunFilters
     from mainspring.operations.runs.info import Runs
 
 HOUR = 3_600 * SECOND
@@ -75,6 +76,23 @@ def test_without_an_index_a_page_looks_at_some_runs_and_the_next_one_goes_on(run
     assert (first.runs, first.further) == ([], True)
     assert pages(runs, queue="rare") == (["r3"], MANY // (40 if ids == "both" else 20))
     assert not runs.list(limit=5).further
+
+
+@pytest.mark.parametrize("index", ["state = 'failed'", "schedule = 'nightly'", "parent = 'mother'"])
+def test_of_runs_that_an_index_finds_a_page_looks_at_some_if_there_is_another_filter(
+    runs: Runs, store_url: str, index: str, ids: str
+) -> None:
+    if ids != "chosen" and index.startswith("parent"):
+        pytest.skip("ids of children are not their uids")
+    table = "mainspring_runs" if bank.is_sqlite(store_url) else "mainspring.runs"
+    bank.execute(store_url, f"UPDATE {table} SET {index}")
+    name, value = index.replace("'", "").split(" = ")
+    of_index: dict[str, Any] = {name: value}
+    assert not runs.list(limit=5, **of_index).further
+    first = runs.list(limit=5, queue="rare", **of_index)
+    assert (first.runs, first.further) == ([], True)
+    assert pages(runs, queue="rare", **of_index) == (["r3"], -(-MANY // (20 // lists.SCATTERED + 1)))
+    assert runs.aggregate("queue", filters=cast("RunFilters", {"queue": "rare", **of_index})) == []
 
 
 @pytest.mark.parametrize("column", ["created", "started", "completed"])

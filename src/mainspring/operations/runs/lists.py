@@ -26,6 +26,8 @@ _FEW_VALUES = 10
 _R = TypeVar("_R", bound="_Uid")
 WITHIN = 20_000
 """How many runs a page examines where no index supports the filter. The following page continues from there."""
+SCATTERED = 4
+"""So many times fewer runs are examined where an index supports a part of the filter: each may be on another page of the table."""
 MOST_BY_PREFIX = 10 * MOST
 """Up to this many runs, an id prefix is looked up by its index.
 
@@ -90,7 +92,7 @@ def search(
     """
     limit = wanted.limit - 1
     wanted = quickly(dashboard, within_times(wanted))
-    floor = dashboard.runs.floor(wanted.before, WITHIN) if _is_search(wanted) else None
+    floor = _floor(dashboard, wanted, _share(wanted)) if _is_search(wanted) else None
     further = floor is not None and (wanted.since is None or floor > wanted.since)
     found = page(replace(wanted, since=floor) if further else wanted)
     if len(found) > limit:
@@ -108,8 +110,9 @@ def recent(dashboard: Dashboard, wanted: RunFilter) -> tuple[RunFilter, int | No
         return wanted, None, None
     if not _is_search(wanted) and wanted != RunFilter(before=wanted.before, limit=wanted.limit):
         return wanted, None, WITHIN
-    floor = dashboard.runs.floor(wanted.before, WITHIN - 1)
-    return replace(wanted, since=floor), None if floor is None else WITHIN, None
+    share = _share(wanted)
+    floor = _floor(dashboard, wanted, share - 1)
+    return replace(wanted, since=floor), None if floor is None else share, None
 
 
 def quickly(dashboard: Dashboard, wanted: RunFilter) -> RunFilter:
@@ -138,11 +141,38 @@ def _few(count: Callable[[str, int], int], values: Sequence[str], most: int = MO
 
 def _is_search(wanted: RunFilter) -> bool:
     """Whether runs have to be examined one by one to find those that match."""
-    if wanted.few_by or wanted.ids or wanted.parent or wanted.schedule or wanted.forked_from or wanted.stranded:
+    if wanted.few_by or wanted.ids or wanted.forked_from or wanted.stranded:
         return False
-    if wanted.states and set(wanted.states) <= {State.FAILED, State.CANCELLED}:
-        return False
-    return wanted != RunFilter(before=wanted.before, since=wanted.since, limit=wanted.limit)
+    return wanted != _by_index(wanted)
+
+
+def _by_index(wanted: RunFilter) -> RunFilter:
+    """The part of a filter that an index supports, however many runs match it."""
+    found = _unfiltered(wanted)
+    if wanted.schedule:
+        return replace(found, schedule=wanted.schedule)
+    if wanted.parent:
+        return replace(found, parent=wanted.parent)
+    if set(wanted.states) <= {State.FAILED, State.CANCELLED}:
+        return replace(found, states=wanted.states)
+    return found
+
+
+def _unfiltered(wanted: RunFilter) -> RunFilter:
+    return RunFilter(before=wanted.before, since=wanted.since, limit=wanted.limit)
+
+
+def _share(wanted: RunFilter) -> int:
+    """How many runs are examined at most."""
+    return WITHIN if _by_index(wanted) == _unfiltered(wanted) else WITHIN // SCATTERED
+
+
+def _floor(dashboard: Dashboard, wanted: RunFilter, within: int) -> str | None:
+    """The uid of the oldest run to examine. None: there are so few that all are examined."""
+    by_index = _by_index(wanted)
+    if by_index == _unfiltered(wanted):
+        return dashboard.runs.floor(wanted.before, within)
+    return dashboard.runs.floor_of(by_index, within)
 
 
 def within_times(wanted: RunFilter) -> RunFilter:

@@ -86,6 +86,12 @@ def runs_page(wanted: RunFilter, columns: Sequence[str] = RUN_COLUMNS) -> tuple[
     return per_database(page, **_PARTS), values
 
 
+def floor(wanted: RunFilter, within: int) -> tuple[str, dict[str, Any]]:
+    """The statement and its parameters for the uid of the first run after the newest `within` ones."""
+    page, values = _page(replace(wanted, limit=within + 1), "uid")
+    return f"{page} OFFSET :within", values | {"within": within}
+
+
 def aggregate(
     wanted: RunFilter, by: Sequence[str], bucket: int | None, most: int | None = None
 ) -> tuple[Sql, dict[str, Any]]:

@@ -78,6 +78,12 @@ class RunLists:
         found: str | None = self._read(statement, within=within, **values)[0][0]
         return found
 
+    def floor_of(self, wanted: RunFilter, within: int) -> str | None:
+        """The uid of the first matching run after the newest `within` ones; None: there are fewer. For filters that an index supports."""
+        statement, values = run_filters.floor(wanted, within)
+        found = self._read(statement, **values)
+        return found[0][0] if found else None
+
     def ended(self, workflow: str, most: int) -> int:
         """The number of ended runs of a workflow, counted up to a limit."""
         found: int = self._read(_ENDED, workflow=workflow, most=most)[0][0]
