@@ -37,10 +37,11 @@ class Results:
         return check(node, value, generation)
 
     def _all(self, nodes: tuple[Node, ...], values: Any, generation: int) -> bool:
-        return (
-            isinstance(values, list)
-            and len(values) == len(nodes)
-            and all(self._may(node, value, generation) for node, value in zip(nodes, values, strict=True))
+        if not isinstance(values, list):
+            return False
+        found: list[Any] = values
+        return len(found) == len(nodes) and all(
+            self._may(node, value, generation) for node, value in zip(nodes, found, strict=True)
         )
 
     def _seq(self, node: Node, value: Any, generation: int) -> bool:
@@ -51,8 +52,8 @@ class Results:
     def _step(self, node: Node, value: Any, generation: int) -> bool:
         if node.given.get("raises"):
             return False
-        allowed = {f"{generation}.{node.number}"} | ({"interrupted"} if node.given["how"] == "once" else set())
-        return value in allowed
+        interrupted = node.given["how"] == "once" and value == "interrupted"
+        return interrupted or bool(value == f"{generation}.{node.number}")
 
     def _sleep(self, _node: Node, value: Any, _generation: int) -> bool:
         return bool(value == "slept")
@@ -83,6 +84,7 @@ class Results:
         return bool(value == [node.number * 2, "served"])
 
     def _race(self, node: Node, value: Any, generation: int) -> bool:
+        winners: list[int]
         winners, values = value
         return bool(winners) and self._all(tuple(node.parts[number] for number in winners), values, generation)
 
@@ -129,7 +131,8 @@ class Results:
 
     def _children(self, node: Node, value: Any, _generation: int) -> bool:
         if node.given["how"] == "first":
-            return self._may(node.parts[value[0]], value[1], 0)
+            first: int = value[0]
+            return self._may(node.parts[first], value[1], 0)
         return self._all(node.parts, value, 0)
 
 
@@ -244,7 +247,8 @@ def _rows(record: Record, runs: dict[str, Run]) -> Iterator[str]:
     rows = runs.get("rows")
     if rows is None or rows.state is not State.SUCCEEDED:
         return
-    for label, times in Counter(json.loads(rows.output or "[]")).items():
+    labels: list[str] = json.loads(rows.output or "[]")
+    for label, times in Counter(labels).items():
         if times > 1 and not record.injection.has & _FORGETTING:
             yield f"rows: transaction {label} was committed {times} times"
 

@@ -134,7 +134,7 @@ class _Maker:
         return Program(name, self._blocking, tuple(generations))
 
     def _root(self) -> Node:
-        parts = []
+        parts: list[Node] = []
         while self._left > 0:
             parts.append(self._node(DEPTH, _Where()))
         return Node(next(self._numbers), "seq", tuple(parts))
