@@ -39,7 +39,7 @@ class Results:
     def _all(self, nodes: tuple[Node, ...], values: Any, generation: int) -> bool:
         if not isinstance(values, list):
             return False
-        found: list[Any] = values
+        found: list[Any] = values  # pyright: ignore[reportUnknownVariableType]
         return len(found) == len(nodes) and all(
             self._may(node, value, generation) for node, value in zip(nodes, found, strict=True)
         )
