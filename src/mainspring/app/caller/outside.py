@@ -76,6 +76,11 @@ class Outside:
     def _execution(self) -> Execution | None:
         return None
 
+    @property
+    def _patient(self) -> bool:
+        """Whether starts and messages wait for a database that is away, and are repeated, instead of failing."""
+        return False
+
     def _next_id(self, *, detached: bool) -> str | None:
         """The id of the next run that is started here, or None for a random one."""
         del detached
@@ -220,7 +225,7 @@ class Outside:
         if engine is not None and engine.on_loop:
             answers = await engine.local_starts.store(starts, in_run=ex is not None)
         else:
-            answers = await connection.committer.commit_all(starts, patient=False)
+            answers = await connection.committer.commit_all(starts, patient=self._patient)
         await self._check_destinations(connection)
         return all_started(runs, answers)
 
@@ -238,7 +243,7 @@ class Outside:
         ex = self._execution
         run = later_run(self.runtime, call, text, run_id, ex, time=time)
         start = Start(run, None if ex is None else ex.id)
-        answers = await connection.committer.commit_all([start], patient=False)
+        answers = await connection.committer.commit_all([start], patient=self._patient)
         await self._check_destinations(connection)
         return all_started([run], answers)[0]
 
@@ -285,7 +290,7 @@ class Outside:
             return
         connection = await self.runtime.connected()
         try:
-            answer = await connection.committer.commit(Send(posts[0].run, list(posts)), patient=False)
+            answer = await connection.committer.commit(Send(posts[0].run, list(posts)), patient=self._patient)
         except (ValueError, TypeError, ArithmeticError) as error:
             raise NotSerializable(f"the database refused a message: {error}") from error
         except StoreUnavailable as error:
@@ -351,7 +356,7 @@ class Outside:
             self._waiting(),
             Subscription(connection.subscriptions, connection.clock, post.run, timeout) as subscription,
         ):
-            sent = await connection.committer.commit(Send(post.run, [post]), patient=False)
+            sent = await connection.committer.commit(Send(post.run, [post]), patient=self._patient)
             if sent.verdict is Verdict.UNKNOWN:
                 raise NotFound(f"run {post.run!r} not found")
             found: tuple[Message | None, State | None] | None
@@ -491,6 +496,11 @@ class InStep(Outside):
     @property
     def _execution(self) -> Execution | None:
         return self._scope_of_step.execution
+
+    @property
+    def _patient(self) -> bool:
+        """Ids and keys of a step make repetition safe, and its own record would have to wait for the database, too."""
+        return True
 
     def _next_id(self, *, detached: bool) -> str | None:
         return self._scope_of_step.next_start(detached=detached)

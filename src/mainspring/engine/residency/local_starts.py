@@ -241,11 +241,14 @@ class LocalStarts:
 
     # -- store ---------------------------------------------------------------------------------------------------------
     def store(self, starts: list[Start], *, in_run: bool = False) -> asyncio.Future[list[Any]]:
-        """Store runs, and begin those that have a slot here. Cancelling the future changes nothing about that. On the loop."""
+        """Store runs, and begin those that have a slot here. Cancelling the future changes nothing about that. On the loop.
+
+        The starts of a run wait for a database that is away, others fail.
+        """
         runs = [start.run for start in starts]
         local = self.reserve_each(runs, in_run=in_run)
         then = partial(self.begin_if_stored, runs) if local else None
-        return self._engine.committer.commit_all(starts, patient=False, then=then)
+        return self._engine.committer.commit_all(starts, patient=in_run, then=then)
 
     def follow_write(self, runs: Sequence[NewRun], answer: asyncio.Future[Any]) -> asyncio.Future[Any]:
         """Begin the runs that a write starts when the write is answered. Cancelling the returned future does not prevent that."""
