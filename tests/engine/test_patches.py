@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from mainspring import App, State, run
 from mainspring.errors import InvalidInput, NotInRun
+from mainspring.model.runs import Step
 from mainspring.testing import world
 from tests.engine import lives
 
@@ -42,6 +44,15 @@ def blocking() -> str:
         run.sleep.sync("1h")
         return "new"
     return "old"
+
+
+@app.workflow
+async def branches() -> list[Any]:
+    async def patched() -> list[Any]:
+        return [await work("a"), run.patched("in a branch")]
+
+    first, second = await asyncio.gather(patched(), work("b"))
+    return [*first, second]
 
 
 @app.workflow
@@ -90,6 +101,17 @@ async def test_def_workflows_are_patched_too(store_url: str) -> None:
         await lives.another_process(w)
         assert await handle.result() == "new"
         assert (await handle.describe()).state is State.SUCCEEDED
+
+
+async def test_a_new_run_takes_the_patch_after_a_crash_that_kept_outcomes_from_two_branches(store_url: str) -> None:
+    """Both were committed, and the code had got neither: it was not past the patch, although the record goes on beside it."""
+    async with world(app, url=store_url):
+        recorded = [
+            Step("", position, "step", "work", seq=seq, output=f'"{what}"', started=1, completed=1)
+            for seq, (position, what) in enumerate([("t0.0", "a"), ("0", "b")])
+        ]
+        lives.put(app, branches, "r", recorded)
+        assert await app.handle("r").result() == ["a", True, "b"]
 
 
 async def test_misuse_is_an_error(store_url: str) -> None:

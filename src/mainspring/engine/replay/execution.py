@@ -383,7 +383,8 @@ class Execution:
         position = f"p:{name}"
         if self.mark(position):
             return True
-        if self.delivery.replaying or any(
+        # An outcome that waits for its turn is no longer in the journal: its branch is not past this point.
+        if any(
             not step.position.startswith(("p:", "c:", BRANCH_CREATED, FORGOTTEN_TRANSACTION, UNDO))
             for step in self.journal.values()
         ):
