@@ -3,7 +3,8 @@
 A position names its branch: `t0.t1.3` is the fourth operation of the second task that the first task of the run created, and its branch
 is `t0.t1.`. A retry forgets the exception that ended the attempt, with the operations that its branch and the branches above recorded
 after they received the exception, and the tasks that they created after it. Successful operations of other branches stay: a committed
-transaction of a sibling is never executed again.
+transaction of a sibling is never executed again. A note says which outcomes stayed although earlier ones are forgotten: the code may ask for
+them in another order, or not at all.
 """
 
 from __future__ import annotations
@@ -24,9 +25,21 @@ FORGOTTEN_TRANSACTION = "x:"
 """Prefix of the notes on the epoch in which a run forgot a committed transaction."""
 UNDO = "u:"
 """Prefix of the positions of compensations."""
-_BESIDE = (BRANCH_CREATED, FORGOTTEN_TRANSACTION, UNDO, "p:", "c:")
+KEPT = "k:"
+"""The position of the note on outcomes that stayed while earlier ones were forgotten: the first `seq` of them, and the one after the last."""
+_BESIDE = (BRANCH_CREATED, FORGOTTEN_TRANSACTION, UNDO, KEPT, "p:", "c:")
 _REVEALED = ("step", "transaction")
 """Kinds whose outcome stays recorded when the workflow's code cancels the operation at that moment."""
+
+
+class Kept(Struct, frozen=True):
+    """Outcomes that stay although earlier ones are forgotten."""
+
+    first: int
+    end: int
+    """The `seq` after the last of them."""
+    at: int
+    """The time of the first of them. A fork that copies it copies the note, too."""
 
 
 class Forgotten(Struct):
@@ -38,6 +51,18 @@ class Forgotten(Struct):
 
     The next attempt receives them.
     """
+
+    def kept(self, steps: Sequence[Step]) -> Kept | None:
+        """Return the outcomes that stay although earlier ones are forgotten, now or by a retry before. None: there are none."""
+        gone = {step.position for step in self.forget}
+        firsts = [step.seq for step in self.forget if step.seq is not None]
+        firsts += [json.loads(step.output or "[0]")[0] for step in steps if step.position == KEPT]
+        first = min(firsts, default=None)
+        if first is None:
+            return None
+        stay = {step.seq: step.completed or 0 for step in steps if step.seq is not None and step.position not in gone}
+        later = [seq for seq in stay if seq >= first]
+        return Kept(min(later), max(later) + 1, min(stay[seq] for seq in later)) if later else None
 
 
 def forgotten_by_retry(steps: Sequence[Step], error: str | None) -> Forgotten:
@@ -62,14 +87,14 @@ def forgotten_by_retry(steps: Sequence[Step], error: str | None) -> Forgotten:
     return found
 
 
-def forgotten_by_resume(steps: Sequence[Step]) -> list[Step]:
+def forgotten_by_resume(steps: Sequence[Step]) -> Forgotten:
     """Return the operations that a stopped run forgets when it resumes: those that its compensations have undone are executed again.
 
     A scope stays that an exception had left before, if its branch has continued: what was undone then is undone for good, and operations of
     other branches may depend on it.
     """
     owed = [step for step in steps if not _was_caught(step, steps)]
-    return list(_undone(steps, _undone_scopes(owed)).values())
+    return Forgotten(list(_undone(steps, _undone_scopes(owed)).values()))
 
 
 def forgotten_from(steps: Sequence[Step], error: str | None) -> int | None:

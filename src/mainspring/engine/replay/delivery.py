@@ -3,6 +3,10 @@
 Otherwise races between branches (first completed, queues, semaphores, task groups) would end differently on replay. Between two
 outcomes the loop goes round until the run is idle, so that the code has reacted to the first before it gets the second: live, much
 time may have passed between the two, and in a replay none does. A replay does so before the first one as well.
+
+A retry of a run forgets what one branch recorded. Other branches keep what they recorded after that, and may have asked for it only because
+of what is forgotten (an `asyncio.Event` that the other branch had set). If such an outcome is not asked for when the run is idle, it is passed
+over, and delivered when it is asked for. Of several that are asked for, the one that was recorded first is the next.
 """
 
 from __future__ import annotations
@@ -28,10 +32,18 @@ MOST_ROUNDS = 45
 class Delivery:
     """The order of the outcomes of one run. Used on the loop only."""
 
-    __slots__ = ("_draining", "_held", "_is_busy", "_loop", "_skipped", "_waiting", "cursor", "recorded")
+    __slots__ = ("_draining", "_held", "_is_busy", "_kept", "_loop", "_skipped", "_waiting", "cursor", "recorded")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, recorded: int = 0, skipped: Iterable[int] = ()) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        recorded: int = 0,
+        skipped: Iterable[int] = (),
+        kept: range = range(0),
+    ) -> None:
         self._loop = loop
+        self._kept = kept
+        """The `seq` of outcomes that may be passed over."""
         self.recorded = recorded
         """The number of recorded outcomes when the run was claimed."""
         self._skipped: dict[int, None] = dict.fromkeys(skipped) or UNUSED
@@ -114,12 +126,19 @@ class Delivery:
         while self.cursor in self._skipped:
             self.cursor += 1
 
-    def _pump(self) -> None:
+    def _pump(self, *, idle: bool = False) -> None:
         if self._draining:
             return
-        future = self._waiting.pop(self.cursor, None)
+        seq = self.cursor
+        if self._kept:
+            if not idle and seq in self._kept and seq not in self._waiting:
+                self._begin_drain()
+                return
+            seq = self._first_asked_for()
+        future = self._waiting.pop(seq, None)
         if future is not None:
-            self._advance()
+            if seq == self.cursor:
+                self._advance()
             if not future.done():
                 future.set_result(None)
             self._begin_drain()
@@ -128,6 +147,13 @@ class Delivery:
             for waiter in held:
                 if not waiter.done():
                     waiter.set_result(None)
+
+    def _first_asked_for(self) -> int:
+        """The `seq` of the next outcome in an idle run. Outcomes that may be passed over, and that are not asked for, are passed over."""
+        first = min(self._waiting, default=self.recorded)
+        while self.cursor < first and self.cursor in self._kept:
+            self._advance()
+        return min(first, self.cursor)
 
     def _begin_drain(self) -> None:
         self._draining = True
@@ -145,4 +171,4 @@ class Delivery:
             self._loop.call_soon(self._drain, rounds + 1, calm)
         else:
             self._draining = False
-            self._pump()
+            self._pump(idle=True)

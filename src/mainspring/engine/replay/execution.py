@@ -14,7 +14,7 @@ from mainspring.engine.replay.signals import Halt, Lost, Parked, Stopped
 from mainspring.engine.residency.phases import IN_CODE, LEGAL, STORED_AS_WAITING, Phase
 from mainspring.errors import NonDeterminism
 from mainspring.model.ids import LONGEST_ID
-from mainspring.model.retry_scope import BRANCH_CREATED, FORGOTTEN_TRANSACTION, UNDO
+from mainspring.model.retry_scope import BRANCH_CREATED, FORGOTTEN_TRANSACTION, KEPT, UNDO
 from mainspring.model.runs import Step
 from mainspring.store.writes import RecordStep
 
@@ -120,6 +120,7 @@ class Execution:
         "interruptible",
         "invoking",
         "journal",
+        "kept",
         "landmark",
         "last_time",
         "open_records",
@@ -164,7 +165,9 @@ class Execution:
         """The stop whose compensations this execution makes. None: an ordinary execution."""
         self.beside = _NO_SEQ if self.undoing is None else _beside(steps)
         """The `seq` from which on outcomes of compensations have no place in the order of outcomes: they may be those of a stop."""
-        self.delivery = Delivery(engine.loop, *_recorded(steps, self.beside)) if steps else Delivery(engine.loop)
+        self.kept = _kept(self.journal.pop(KEPT, None)) if steps else range(0)
+        """The `seq` of outcomes that a retry or resume kept, while it forgot some that were recorded before them."""
+        self.delivery = _delivery(engine, steps, self.beside, self.kept) if steps else Delivery(engine.loop)
         self._seqs = itertools.count(self.delivery.recorded)
         begun = run.attempt_started if run.attempts > 1 and run.attempt_started is not None else run.started
         self.last_time = begun if begun is not None else run.created
@@ -465,6 +468,7 @@ class Execution:
             and not step.interrupted
             and not step.position.startswith(serving)
             and not (step.position.startswith(UNDO) and step.seq >= self.beside)
+            and step.seq not in self.kept
         ]
         return min(left, key=lambda step: step.seq or 0, default=None)
 
@@ -606,15 +610,22 @@ def _beside(steps: list[Step]) -> int:
     )
 
 
-def _recorded(steps: list[Step], beside: int) -> tuple[int, set[int]]:
-    """The number of recorded outcomes, and the `seq` of those that no code awaits in the order of outcomes."""
+def _delivery(engine: Host, steps: list[Step], beside: int, kept: range) -> Delivery:
+    """The order of the recorded outcomes, without those that no code awaits in it."""
     seen = {
         step.seq
         for step in steps
         if step.seq is not None and not step.interrupted and not (step.position.startswith(UNDO) and step.seq >= beside)
     }
     recorded = max((step.seq for step in steps if step.seq is not None), default=-1) + 1
-    return recorded, set(range(recorded)) - seen
+    recorded = max(
+        recorded, kept.stop
+    )  # new outcomes are not among the kept ones, also in a fork that has few of those
+    return Delivery(engine.loop, recorded, set(range(recorded)) - seen, kept)
+
+
+def _kept(mark: Step | None) -> range:
+    return range(0) if mark is None else range(*json.loads(mark.output or "[0]"))
 
 
 def _operation(kind: str, name: str) -> str:

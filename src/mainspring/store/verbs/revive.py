@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from mainspring.errors import Conflict
-from mainspring.model.retry_scope import FORGOTTEN_TRANSACTION, forgotten_by_resume, forgotten_by_retry
+from mainspring.model.retry_scope import FORGOTTEN_TRANSACTION, KEPT, forgotten_by_resume, forgotten_by_retry
 from mainspring.model.states import State
 from mainspring.store.sql.messages import RETURN_MESSAGE
 from mainspring.store.sql.runs import KEY_TAKEN
@@ -16,6 +16,7 @@ from mainspring.store.verbs.lookup import children_of, find, steps_of
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from mainspring.model.retry_scope import Forgotten
     from mainspring.model.runs import Run, Step
     from mainspring.store.transaction import Script, Transaction
 
@@ -33,9 +34,9 @@ _REVIVE = """
 _SEEN_TO_END = "SELECT child FROM steps WHERE run = :id AND kind IN ('call', 'result') AND completed IS NOT NULL"
 _FORGET = "DELETE FROM steps WHERE run = :run AND position = :position"
 _REVEAL = "UPDATE steps SET discarded = false WHERE run = :run AND position = :position"
-_NOTE_MADE = """
+_NOTE = """
   INSERT INTO steps (run, position, kind, name, output, started, completed, epoch)
-  VALUES (:run, :position, 'mark', 'mark', '{epoch}', :now, :now, {epoch})
+  VALUES (:run, :position, 'mark', 'mark', '{value}', :now, :now, {epoch})
 """
 _WITHDRAW = tuple(f"DELETE FROM {table} WHERE run = :run AND position = :position" for table in ("events", "streams"))
 _KEY_INDEX = ("runs_key", "runs.key")
@@ -54,8 +55,8 @@ def resume(tx: Transaction, run: Run) -> Script[bool]:
 
 def _resume(tx: Transaction, run: Run) -> Script[None]:
     yield from _revive(tx, run, as_it_was=True)  # first: children inherit its deadline
-    for step in forgotten_by_resume((yield from steps_of(tx, run.id))):
-        yield from _forget(tx, run, step)
+    steps = yield from steps_of(tx, run.id)
+    yield from _forget_all(tx, run, steps, forgotten_by_resume(steps))
     seen = {row[0] for row in (yield from tx.execute(_SEEN_TO_END, id=run.id))}
     for child in (yield from children_of(tx, run)):
         if child.state is State.CANCELLED and child.reason == run.reason and child.id not in seen:
@@ -125,11 +126,20 @@ def key_conflicts() -> Generator[None]:
 
 def forget_attempt(tx: Transaction, run: Run, error: str | None) -> Script[None]:
     """Delete what the next attempt of a run executes again, after an exception ended the last one."""
-    found = forgotten_by_retry((yield from steps_of(tx, run.id)), error)
+    steps = yield from steps_of(tx, run.id)
+    yield from _forget_all(tx, run, steps, forgotten_by_retry(steps, error))
+
+
+def _forget_all(tx: Transaction, run: Run, steps: list[Step], found: Forgotten) -> Script[None]:
     for step in found.forget:
         yield from _forget(tx, run, step)
     for step in found.reveal:
         yield from tx.execute(_REVEAL, run=run.id, position=step.position)
+    kept = found.kept(steps)
+    if kept is not None:
+        note = _NOTE.format(value=f"[{kept.first}, {kept.end}]", epoch=run.epoch)
+        yield from tx.execute(_FORGET, run=run.id, position=KEPT)
+        yield from tx.execute(note, run=run.id, position=KEPT, now=kept.at)
 
 
 def _forget(tx: Transaction, run: Run, step: Step) -> Script[None]:
@@ -137,7 +147,7 @@ def _forget(tx: Transaction, run: Run, step: Step) -> Script[None]:
     if step.kind == "transaction" and step.output is not None:
         mark = f"{FORGOTTEN_TRANSACTION}{step.position}"
         yield from tx.execute(_FORGET, run=run.id, position=mark)
-        yield from tx.execute(_NOTE_MADE.format(epoch=run.epoch), run=run.id, position=mark, now=tx.now)
+        yield from tx.execute(_NOTE.format(value=run.epoch, epoch=run.epoch), run=run.id, position=mark, now=tx.now)
     for statement in (_FORGET, RETURN_MESSAGE, *_WITHDRAW):
         yield from tx.execute(statement, run=run.id, position=step.position)
     awaited = step.child is not None and step.kind in {"call", "result"}
