@@ -1,5 +1,7 @@
 """A real PostgreSQL for tests and benches, from the binaries of a wheel: no service, no container, no network.
 
+`POSTGRES_BIN=/usr/lib/postgresql/15/bin` in the environment takes the programs of that folder instead, to test with another version.
+
 The server listens on a Unix socket in a directory of its own under the system's temporary directory. PostgreSQL
 refuses to run as root, so root runs it as `nobody`; the wheel's files are copied to where `nobody` may read them if
 their own folder is closed to others. A server that does not wait for the disk does not need one: it lives in memory
@@ -10,10 +12,12 @@ is stopped and its directory removed: `postgres_reaper.py` sees to that.
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import itertools
 import os
 import pwd
+import re
 import shutil
 import signal
 import stat
@@ -47,6 +51,9 @@ _CHEAP: Final[dict[str, str]] = {
     "min_wal_size": "32MB",
     "max_wal_size": "64MB",  # the log is in memory, too
 }
+_SINCE: Final = {"io_method": 18}
+"""The version of PostgreSQL that introduced a setting. Older servers would refuse it, and start without it."""
+_STRATEGY_SINCE: Final = 15
 _MEMORY: Final = Path("/dev/shm")
 _ROOM: Final = 2**30
 _PATIENCE: Final = 60.0
@@ -61,7 +68,9 @@ class PostgresServer:
     """
 
     def __init__(self, *, fsync: bool = True, settings: Mapping[str, str] | None = None) -> None:
-        self.settings = {"max_connections": "200", **({} if fsync else _CHEAP), **(settings or {})}
+        wanted = {"max_connections": "200", **({} if fsync else _CHEAP), **(settings or {})}
+        self.version = _major_version(_install())
+        self.settings = {name: value for name, value in wanted.items() if _SINCE.get(name, 0) <= self.version}
         self._copy_strategy = "WAL_LOG" if fsync else "FILE_COPY"
         self._account = pwd.getpwnam("nobody") if os.geteuid() == 0 else None
         self.directory = _private_directory(self._account, in_memory=not fsync)
@@ -128,10 +137,10 @@ class PostgresServer:
     def create_database(self, *, template: str = "template0") -> str:
         """The URL of a fresh database. `template` may be an earlier one that nobody is connected to."""
         name = next(self._names)
-        create = sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY {}")
-        self._administrate(
-            create.format(sql.Identifier(name), sql.Identifier(template), sql.Identifier(self._copy_strategy))
-        )
+        create = sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template))
+        if self.version >= _STRATEGY_SINCE:  # before, files were always copied
+            create += sql.SQL(" STRATEGY {}").format(sql.Identifier(self._copy_strategy))
+        self._administrate(create)
         return self.url(name)
 
     def drop_database(self, url: str) -> None:
@@ -183,7 +192,7 @@ class PostgresServer:
         initdb = self._spawn(
             "initdb",
             *("-D", str(self._data), "-U", _SUPERUSER, "-E", "UTF8"),
-            *("--auth=trust", "--locale=C", "--no-sync", "--no-instructions"),
+            *("--auth=trust", "--locale=C", "--no-sync"),
         )
         if initdb.wait(_PATIENCE):
             raise RuntimeError(f"initdb failed; its log ends:\n{self.end_of_log()}")
@@ -251,7 +260,7 @@ def _private_directory(account: pwd.struct_passwd | None, *, in_memory: bool) ->
 
 
 def _readable_install(directory: Path, account: pwd.struct_passwd | None) -> Path:
-    install = _newest_install()
+    install = _install()
     if account is None or _open_to_all(install):
         return install
     package = install.parent
@@ -264,6 +273,18 @@ def _readable_install(directory: Path, account: pwd.struct_passwd | None) -> Pat
     for path in (copy, *copy.rglob("*")):
         os.chown(path, account.pw_uid, account.pw_gid, follow_symlinks=False)
     return copy / package.name / install.name
+
+
+def _install() -> Path:
+    """The folder with `bin`, `lib` and `share` of the PostgreSQL to test with."""
+    chosen = os.environ.get("POSTGRES_BIN")
+    return Path(chosen).parent if chosen else _newest_install()
+
+
+@functools.cache
+def _major_version(install: Path) -> int:
+    answer = subprocess.run([install / "bin" / "postgres", "--version"], check=True, capture_output=True, text=True)
+    return int(re.findall(r"\d+", answer.stdout)[0])
 
 
 def _newest_install() -> Path:
