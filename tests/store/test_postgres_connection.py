@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from mainspring.errors import InvalidInput, StoreError, StoreFull, StoreUnavailable
+from mainspring.errors import InvalidInput, StoreFull, StoreUnavailable
 from mainspring.model.clock import SystemClock
 from mainspring.model.states import State
 from mainspring.store.committer import Committer
@@ -253,23 +253,6 @@ def test_behind_a_pooler_one_looks_instead_of_listening(pooled: Store, caplog: p
 
 
 # -- settings of the server --------------------------------------------------------------------------------------------
-def test_a_server_that_isolates_more_by_default_is_asked_not_to(postgres_url: str) -> None:
-    with psycopg.connect(postgres_url, autocommit=True) as admin:
-        name = admin.info.dbname
-        admin.execute(f"ALTER DATABASE \"{name}\" SET default_transaction_isolation = 'repeatable read'".encode())
-    store = PostgresStore(postgres_url)
-    with closing(store):
-        store.open()
-        start(store, owned("a"), owned("b", "w2"))
-        assert write(store, wait_for("b"), watch="b", run_state=State.WAITING) == Recorded()
-        done(store, finish("b", "w2"))
-        assert len(store.notices("w1")) == 1
-        with store._db.connection() as connection:  # pyright: ignore[reportPrivateUsage]
-            assert connection.execute("SHOW default_transaction_isolation").fetchone() == ("read committed",)
-    with TransactionPooler(postgres_url) as pooler, pytest.raises(StoreError, match="ALTER ROLE"):
-        PostgresStore(pooler.url).open()
-
-
 def test_a_change_whose_answer_was_lost_is_looked_for_everywhere(
     store: Store, postgres_url: str, shared_postgres: PostgresServer
 ) -> None:

@@ -20,6 +20,8 @@ from tests.transactions.own import done
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.support.postgres import PostgresServer
+
 app = App("sqlite://")
 SHOWN = "SELECT current_setting('search_path'), current_setting('statement_timeout')"
 tries: list[str] = []
@@ -90,6 +92,33 @@ async def test_what_a_function_makes_of_its_connection_does_not_stay(postgres_ur
             else:
                 await make()
             assert await settings.aio() == await awaited_settings() == before
+
+
+# -- connections that the server has closed --------------------------------------------------------------------------------
+@app.transaction
+def counted(tx: Tx) -> None:
+    tx.execute("SELECT 1")
+    tries.append("counted")
+
+
+@app.transaction
+async def awaited_counted(connection: psycopg.AsyncConnection[Any]) -> None:
+    await connection.execute("SELECT 1")
+    tries.append("awaited")
+
+
+async def test_a_function_is_not_given_a_connection_that_was_closed_while_it_was_idle(
+    postgres_url: str, shared_postgres: PostgresServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    tries.clear()
+    async with world(app, url=postgres_url):
+        for _ in range(2):
+            await counted.aio()
+            await awaited_counted()
+            shared_postgres.terminate_backends(postgres_url)
+        await awaited_counted()
+    assert tries == ["counted", "awaited"] * 2 + ["awaited"]
+    assert "is retried" not in caplog.text
 
 
 # -- failures that the function does not let through ---------------------------------------------------------------------

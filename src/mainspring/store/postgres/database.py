@@ -49,11 +49,27 @@ _DEFAULTS = {
     "keepalives_count": "3",
     "tcp_user_timeout": "30000",
 }
+_ALWAYS = {"client_encoding": "utf8"}
+"""The wire sends UTF-8, whatever the URL, `PGCLIENTENCODING`, the role or the database say."""
+_OLDEST = 14
+"""The oldest major version that is supported and tested."""
 _LONGEST_NAME = 63
 """The length to which PostgreSQL truncates an application's name."""
 _SHORTEST_IDLE = 1.0
 """Seconds. A process on a busy machine may need as long between two statements of a transaction."""
 _LIMIT = "idle_in_transaction_session_timeout"
+_SESSION = {
+    "default_transaction_isolation": "read committed",
+    "standard_conforming_strings": "on",
+    "idle_session_timeout": "0",  # an idle connection of the library is not a forgotten one
+}
+"""Settings of the library's own sessions, whatever the role, the database or the server sets."""
+
+_TOO_ISOLATED = (
+    "{where}: default_transaction_isolation must be 'read committed', and behind a pooler it cannot be "
+    "set for a connection; ALTER ROLE … SET default_transaction_isolation = 'read committed'"
+)
+"""After each lock a query must see what was committed before the lock was granted."""
 
 LOCKED = (pg.LockNotAvailable, pg.DeadlockDetected, pg.SerializationFailure)
 """Errors because of another transaction. This one is rolled back and can be retried at once."""
@@ -91,13 +107,21 @@ def translate(error: psycopg.Error, where: str) -> Exception:
     if state in {"42P01", "3F000", "42703"}:
         return SchemaError(f"the tables at {where} are not there as this code needs them: {error}")
     if state == "42501":
-        return StoreError(f"{where}: {error}")
-    # Class 08: the connection; 53: resources; 57: shut down, starting or cancelled; 25006: a read-only standby; 25P03, 25P04: the server
-    # ended a transaction because this process was idle in it for too long. A bare DatabaseError without a state is libpq's own: the server
-    # sent nothing, the connection broke.
+        return StoreError(
+            f"{where}: {error}; a role needs USAGE on the schema and SELECT, INSERT, UPDATE, DELETE on its tables, or only SELECT to look; "
+            "`mainspring db sql` prints the statements that create them"
+        )
+    if state == "25006":
+        return StoreUnavailable(
+            f"the database {where} is read-only: {error}; a standby accepts writes once it is promoted, and a session once "
+            "default_transaction_read_only is off for its role and database"
+        )
+    # Class 08: the connection; 53: resources; 57: shut down, starting or cancelled; 25P03, 25P04: the server ended a transaction because
+    # it took too long, or because this process was idle in it. A bare DatabaseError without a state is libpq's own: the server sent
+    # nothing, the connection broke.
     bare = type(error) is psycopg.DatabaseError
     lost = not state and (bare or isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)))
-    if lost or isinstance(error, LOCKED) or state[:2] in {"08", "53", "57"} or state in {"25006", "25P03", "25P04"}:
+    if lost or isinstance(error, LOCKED) or state[:2] in {"08", "53", "57"} or state in {"25P03", "25P04"}:
         return StoreUnavailable(f"the database {where} cannot be used now: {error}")
     return error
 
@@ -126,7 +150,8 @@ class Database:
             raise InvalidInput(f"{self.where} cannot be read as a PostgreSQL URL: {error}") from error
         name = {"application_name": application_name(f"{socket.gethostname()}-{os.getpid()}")}
         self._conninfo = make_conninfo(
-            "", **(_DEFAULTS | name | {name: str(value) for name, value in given.items() if value is not None})
+            "",
+            **(_DEFAULTS | name | {name: str(value) for name, value in given.items() if value is not None} | _ALWAYS),
         )
         self._idle_limit = round(max(lease / 2, _SHORTEST_IDLE) * 1_000)
         self._prepare = prepare
@@ -184,37 +209,45 @@ class Database:
         # Values are JSON text on both sides; the codec decodes them.
         for name in ("json", "jsonb"):
             connection.adapters.register_loader(name, TextLoader)
+        self._require_supported(connection)
         pooled, isolation = self._surroundings(connection)
         if pooled:
+            if isolation != "read committed":
+                raise StoreError(_TOO_ISOLATED.format(where=self.where))
             # A session setting would apply to the pooler's next client; a setting of a transaction ends with it.
             connection.begin = ("BEGIN", f"SET LOCAL {_LIMIT} = {self._idle_limit}")
         if self._prepare is None:
             self._prepare = not pooled
-        if isolation != "read committed":
-            self._insist(connection, pooled=pooled)
         connection.wire = Wire(connection, prepare=self._prepare)
+
+    def _require_supported(self, connection: Connection) -> None:
+        """Refuse a server that is too old, and a database that cannot store every text."""
+        version = connection.info.server_version
+        if version // 10_000 < _OLDEST:
+            raise StoreError(
+                f"{self.where} is PostgreSQL {version // 10_000}.{version % 10_000}; Mainspring needs PostgreSQL {_OLDEST} or newer"
+            )
+        encoding = connection.info.parameter_status("server_encoding")
+        if encoding not in {"UTF8", None}:
+            raise StoreError(
+                f"{self.where} has the encoding {encoding}, in which not every text can be stored; Mainspring needs UTF8: "
+                "CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0"
+            )
 
     def _surroundings(self, connection: Connection) -> tuple[bool, str]:
         """Detect a pooler, and the default isolation level of transactions.
 
         A pooler invents the process id that it announces, and the server behind it returns its real one. If they are the same, the session
-        is ours, and the limit for idle transactions is set for the session.
+        is ours, and gets the library's settings.
         """
+        wanted = _SESSION | {_LIMIT: str(self._idle_limit)}
         row = connection.execute(
-            f"SELECT pg_backend_pid() <> %s, current_setting('default_transaction_isolation'),"
-            f" CASE WHEN pg_backend_pid() = %s THEN set_config('{_LIMIT}', %s, false) END".encode(),
-            (connection.info.backend_pid, connection.info.backend_pid, str(self._idle_limit)),
+            b"WITH pooled AS MATERIALIZED (SELECT pg_backend_pid() <> %(pid)s AS yes)"
+            b" SELECT yes, current_setting('default_transaction_isolation'), (SELECT count(set_config(name, value, false))"
+            b" FROM unnest(%(names)s::text[], %(values)s::text[]) AS wanted (name, value) WHERE NOT yes) FROM pooled",
+            {"pid": connection.info.backend_pid, "names": list(wanted), "values": list(wanted.values())},
         ).fetchone()
         return (row[0], row[1]) if row else (True, "")
-
-    def _insist(self, connection: Connection, *, pooled: bool) -> None:
-        """Insist on READ COMMITTED: after each lock a query must see what was committed before the lock was granted."""
-        if pooled:
-            raise StoreError(
-                f"{self.where}: default_transaction_isolation must be 'read committed', and behind a pooler it cannot be "
-                "set for a connection; ALTER ROLE … SET default_transaction_isolation = 'read committed'"
-            )
-        connection.execute(b"SET default_transaction_isolation = 'read committed'")
 
     def close(self) -> None:
         self.slots.close()

@@ -31,6 +31,13 @@ _LARGEST_PARAMETER = 32 * 2**20
 _ANSWERS = {pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK}
 
 
+def stale(pg: pq.abc.PGconn) -> bool:
+    """Whether there is something to read on an idle connection: the server has closed it or is about to."""
+    poll = select.poll()
+    poll.register(pg.socket, select.POLLIN)
+    return bool(poll.poll(0))
+
+
 class Wire:
     """The raw side of one connection. Used by one thread at a time, like the connection itself."""
 
@@ -46,7 +53,7 @@ class Wire:
         self._poll.register(self._pg.socket, select.POLLIN)
 
     def stale(self) -> bool:
-        """Whether there is something to read on an idle connection: the server has closed it or is about to."""
+        """See `stale`."""
         return bool(self._poll.poll(0))
 
     @property

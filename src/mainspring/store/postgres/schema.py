@@ -38,6 +38,10 @@ CREATE TABLE IF NOT EXISTS migrations (
   name     text NOT NULL PRIMARY KEY, -- name of the file
   checksum text NOT NULL              -- SHA-256 of its statements
 )"""
+_TIMEOUTS = """
+  SELECT set_config(name, '0', true) FROM pg_settings WHERE name IN ('statement_timeout', 'lock_timeout', 'transaction_timeout')
+"""
+"""Limits that administrators set for queries. A migration takes as long as it needs, and waits for that of another process."""
 _IN_THE_WAY = (
     pg.DuplicateTable,
     pg.DuplicateObject,
@@ -71,6 +75,7 @@ def migrate(database: Database, dialect: Dialect, url: str) -> None:
     if not found.pending:
         return
     with database.transaction() as connection:
+        connection.execute(_TIMEOUTS.encode())
         # A lock of the transaction, not of the session: behind a pooler the session is not ours.
         connection.execute(dialect(_LOCK), {"schema": dialect.name})
         found = report(connection, dialect)

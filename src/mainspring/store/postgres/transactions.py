@@ -20,7 +20,7 @@ from mainspring.store.external.tx import NOT_OPEN, Again, Wants
 from mainspring.store.postgres.database import Database
 from mainspring.store.postgres.dialect import Dialect
 from mainspring.store.postgres.executor import UsersAsyncExecutor, UsersExecutor
-from mainspring.store.postgres.libpq import Wire
+from mainspring.store.postgres.libpq import Wire, stale
 from mainspring.store.postgres.sessions import (
     LEVELS,
     RESET,
@@ -254,6 +254,8 @@ class PostgresTransactions(Transactions):
         connection: Async | None = await slots.take_async(loop)
         kept = False
         try:
+            if connection is not None and stale(connection.pgconn):
+                await connection.close()
             if connection is None or connection.closed:
                 connection = await self._connect_async()
             try:

@@ -62,7 +62,7 @@ _PARTS = {
       WHERE a.key = w.key AND a.type = w.type AND a.value IS w.value))""",
     ),
     "message": PerDatabase(
-        postgres=r"left(CAST(replace(CAST(error AS text), '\u0000', '\ufffd') AS json) ->> 'message', 300)",
+        postgres=r"left(CAST(replace(CAST(error AS text), E'\\u0000', E'\\ufffd') AS json) ->> 'message', 300)",
         sqlite="CASE WHEN json_valid(error) THEN substr(json_extract(error, '$.message'), 1, 300) END",
     ),
 }

@@ -321,7 +321,7 @@ RETIRE = per_database(
 
 # -- runs that nothing can continue ----------------------------------------------------------------------------------------
 SQLITE_INSTANCE = "coalesce(json_extract(input, '$.self'), json_extract(input, '$.\"*\"[0]'))"
-_INPUT = r"CAST(replace(CAST(input AS text), '\u0000', '\ufffd') AS json)"
+_INPUT = r"CAST(replace(CAST(input AS text), E'\\u0000', E'\\ufffd') AS json)"
 POSTGRES_INSTANCE = f"coalesce({_INPUT} ->> 'self', {_INPUT} -> '*' ->> 0)"
 """The name of the instance that a run of a method needs: its first argument. PostgreSQL has no text with a zero byte."""
 INSTANCE = PerDatabase(POSTGRES_INSTANCE, SQLITE_INSTANCE)
