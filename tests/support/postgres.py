@@ -134,6 +134,19 @@ class PostgresServer:
             self._reaper.stdin.close()
         self._reaper.wait(_PATIENCE)
 
+    def standby(self) -> PostgresServer:
+        """A copy of this server, which has to be running, that follows it as `standby1`; not yet started. This one is restarted."""
+        follow = f"host={self.directory} user={_SUPERUSER} application_name=standby1"
+        made = PostgresServer(settings={**self.settings, "primary_conninfo": follow, "synchronous_standby_names": ""})
+        self.stop()
+        shutil.copytree(self._data, made._data)
+        (made._data / "standby.signal").touch()
+        if (account := made._account) is not None:
+            for path in (made._data, *made._data.rglob("*")):
+                os.chown(path, account.pw_uid, account.pw_gid)
+        self.start()
+        return made
+
     def create_database(self, *, template: str = "template0") -> str:
         """The URL of a fresh database. `template` may be an earlier one that nobody is connected to."""
         name = next(self._names)
@@ -229,7 +242,7 @@ class PostgresServer:
             lines = (self._data / "postmaster.pid").read_text().splitlines()
         except OSError:
             return False
-        return len(lines) > 7 and lines[0] == str(pid) and lines[7].strip() == "ready"
+        return len(lines) > 7 and lines[0] == str(pid) and lines[7].strip() in {"ready", "standby"}
 
     def end_of_log(self) -> str:
         """The last that the server has said."""

@@ -155,7 +155,10 @@ def inspect(database: Database, dialect: Dialect, now: int, *, thorough: bool) -
         yield from _altered(database, dialect)
     except errors as error:
         yield Defect(
-            "tables", f"cannot be compared: {describe(error)}", "give the role the right TEMPORARY", wrong=False
+            "tables",
+            f"cannot be compared: {describe(error)}",
+            "compare them in a session that may write, of a role with the right TEMPORARY",
+            wrong=False,
         )
     questions = [*defects.CHEAP, *defects.THOROUGH, *_QUESTIONS] if thorough else defects.CHEAP
     found = defects.ask(rows, questions, now, errors)
