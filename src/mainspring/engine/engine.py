@@ -10,7 +10,6 @@ import contextlib
 import contextvars
 import logging
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from mainspring.codec import check_size, encode_exception, summarize_exception
@@ -114,7 +113,9 @@ class Engine:
         """Ids of `at_most_once` runs that this worker owns in the store and no longer executes."""
         self.run_pool = ElasticPool(settings.threads, "mainspring-run")
         self.step_pool = ElasticPool(settings.threads, "mainspring-step")
-        self._store_pool = ThreadPoolExecutor(4, "mainspring-store")
+        self._store_pool = ElasticPool(4, "mainspring-store")
+        for pool in (self.run_pool, self.step_pool, self._store_pool):
+            pool.call_later = self._call_later
         self.waits = Waits(self)
         self.residency = Residency(self)
         self.slots = Slots(self)
@@ -393,6 +394,12 @@ class Engine:
             return
         with contextlib.suppress(RuntimeError):  # the loop is closed, and everything on it with it
             self.loop.call_soon_threadsafe(work, *args)
+
+    def _call_later(self, seconds: float, work: Callable[[], None]) -> None:
+        def plan() -> None:
+            self.loop.call_later(seconds, work)
+
+        self.here(plan)
 
     def on_loop_thread(self, thread: int) -> bool:
         """Whether a thread is that of the loop."""

@@ -448,8 +448,9 @@ class BlockedWrites:
             for ticket in tickets:
                 self._lines.setdefault(run_of(ticket.op), deque()).append(ticket)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="mainspring-blocked-writes", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._work, name="mainspring-blocked-writes", daemon=True)
+                thread.start()  # raises if the process may have no more
+                self._thread = thread
 
     def divert(self, tickets: list[Ticket]) -> list[Ticket]:
         """Return the writes that may commit. Those of a run with a blocked write are kept here, behind it."""

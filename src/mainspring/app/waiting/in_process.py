@@ -62,17 +62,18 @@ class Endings:
         """
         with self._lock:
             closing = self._closing
+            if not self._started:
+                self._start()
+                self._started = True
             if not closing:
                 self._watched.setdefault(run_id, []).append(notify)
-            if not self._started:
-                self._started = True
-                self._start()
         if closing:
             notify(_closed())
 
     def _start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="mainspring-endings", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, name="mainspring-endings", daemon=True)
+        thread.start()  # raises if the process may have no more
+        self._thread = thread
 
     def unwatch(self, run_id: str, notify: Watcher) -> None:
         with self._lock:
