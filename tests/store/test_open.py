@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 import threading
+import time
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 
 from mainspring import App
-from mainspring.errors import InvalidInput, InvalidSettings, NotFound, StoreReplaced, StoreUnavailable
+from mainspring.errors import InvalidInput, InvalidSettings, NotFound, StoreError, StoreReplaced, StoreUnavailable
 from mainspring.store.open import open_store, shown, sqlite_path
 from mainspring.store.postgres.store import PostgresStore
 from mainspring.store.sqlite.store import SqliteStore
@@ -51,6 +54,42 @@ def test_a_file_that_is_ready_is_opened_without_a_turn_at_writing(sqlite_url: st
         assert not opening.is_alive()
     second.close()
     first.close()
+
+
+def test_a_file_that_another_program_has_locked_is_waited_for(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while its journal mode is changed, for which SQLite itself does not wait."""
+    with closing(sqlite3.connect(sqlite_path(sqlite_url), isolation_level=None, check_same_thread=False)) as another:
+        another.execute("CREATE TABLE theirs (x)")
+        another.execute("BEGIN IMMEDIATE")
+
+        def let_go(_seconds: float) -> None:
+            if another.in_transaction:
+                another.execute("COMMIT")
+
+        monkeypatch.setattr(time, "sleep", let_go)
+        with closing(open_store(sqlite_url, StoreSettings())) as store:
+            store.open()
+        assert not another.in_transaction
+    with closing(sqlite3.connect(sqlite_path(sqlite_url))) as reader:
+        assert reader.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_a_relative_path_needs_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(StoreUnavailable, match="was removed; write the whole path"):
+        open_store("sqlite:///orders.db", StoreSettings())
+
+
+def test_a_sqlite_that_is_too_old_is_refused(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 34, 1))
+    with (
+        closing(open_store(sqlite_url, StoreSettings())) as store,
+        pytest.raises(StoreError, match=r"SQLite 3\.35 or newer"),
+    ):
+        store.open()
 
 
 @pytest.mark.parametrize("url", ["postgresql://user@host/name", "postgres://user@host/name"])

@@ -12,6 +12,7 @@ import os
 import sqlite3
 import tempfile
 import threading
+import time
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NoReturn, TypeVar
@@ -33,6 +34,9 @@ _BUSY_SECONDS = 30.0
 _SILENT_SECONDS = 2.0
 """How many seconds a write waits for SQLite's lock before it logs that."""
 _LEAST_BUSY_SECONDS = 5.0
+_PAUSE_SECONDS = 0.05
+_OLDEST = (3, 35)
+"""The oldest SQLite that has `RETURNING`."""
 _UNAVAILABLE = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
 
 
@@ -106,7 +110,7 @@ class Database:
 
     def __init__(self, path: str, *, synchronous: str = "FULL", lease: float = 15.0) -> None:
         self._temporary = None if path else tempfile.TemporaryDirectory(prefix="mainspring-")
-        self.path = str(Path(path).absolute() if self._temporary is None else Path(self._temporary.name, "memory.db"))
+        self.path = _absolute(path) if self._temporary is None else str(Path(self._temporary.name, "memory.db"))
         """Absolute, so that a process that changes its folder keeps its file."""
         self._synchronous = "OFF" if self._temporary else synchronous
         self._lock = threading.Lock()
@@ -124,6 +128,11 @@ class Database:
         self._patience = _BUSY_SECONDS
 
     def open(self) -> None:
+        if sqlite3.sqlite_version_info < _OLDEST:
+            raise StoreError(
+                f"this Python uses SQLite {sqlite3.sqlite_version}; Mainspring needs SQLite {'.'.join(map(str, _OLDEST))} or newer: use a "
+                "Python that was built with a newer one, or PostgreSQL"
+            )
         with translated(self.path):
             folder = Path(self.path).parent
             if not folder.is_dir():
@@ -135,8 +144,20 @@ class Database:
             if self._writer.execute("PRAGMA journal_mode").fetchone() != ("wal",):
                 # Only if there is something to write: the holder of the turn may be waiting for a transaction of the caller.
                 with self._turn:
-                    self._writer.execute("PRAGMA journal_mode = WAL")
+                    self._use_wal(self._writer)
             self._opened = None if self._temporary is not None else _identity(self.path)
+
+    def _use_wal(self, connection: sqlite3.Connection) -> None:
+        """Change the journal mode. SQLite itself does not wait for the transactions of other programs here."""
+        for last in (*[False] * round(_BUSY_SECONDS / _PAUSE_SECONDS), True):
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError as error:
+                if last or error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                    raise
+                time.sleep(_PAUSE_SECONDS)
+            else:
+                return
 
     def _open_turns(self) -> turns.Turns:
         try:
@@ -371,6 +392,15 @@ class Database:
         if seconds != self._patience and self._writer is not None:
             self._writer.execute(f"PRAGMA busy_timeout = {round(seconds * 1_000)}")
             self._patience = seconds
+
+
+def _absolute(path: str) -> str:
+    try:
+        return str(Path(path).absolute())
+    except FileNotFoundError as error:
+        raise StoreUnavailable(
+            f"the database {path} cannot be found: the current folder of this process was removed; write the whole path into the URL"
+        ) from error
 
 
 def _identity(path: str) -> tuple[int, int] | None:
