@@ -455,6 +455,46 @@ def test_an_http_error_of_the_standard_library_comes_back_with_its_code() -> Non
     assert (str(made), getattr(made, "code", None)) == ("HTTP Error 404: Not Found", 404)
 
 
+class Delegating(Exception):
+    """Looks for unknown attributes in the response that it keeps, as the errors of HTTP clients do."""
+
+    def __init__(self, response: object) -> None:
+        super().__init__("no answer")
+        self.response = response
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.response, name)
+
+
+@pytest.mark.parametrize(
+    "exc", [urllib.error.HTTPError("https://example.org", 404, "Not Found", Message(), None), Delegating(object())]
+)
+def test_an_exception_that_delegates_to_what_was_left_out_can_be_inspected(exc: Exception) -> None:
+    back = decode_exception(encode_exception(exc))
+    assert type(back) is type(exc)
+    assert getattr(back, "no_such_attribute", None) is None
+    assert str(exc) in "".join(traceback.format_exception(back))
+
+
+class Untold(Exception):
+    """Has no answer to a question about its attributes, not even AttributeError."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise KeyError(name)
+
+
+def test_an_exception_whose_attributes_cannot_be_looked_up_is_stored_and_comes_back_described() -> None:
+    def ask() -> None:
+        raise Untold("never mind")
+
+    text = encode_exception(caught(ask))
+    assert "test_failures.py" in json.loads(text)["traceback"]
+    assert json.loads(text)["traceback"].endswith("Untold: never mind\n")
+    back = decode_exception(text)
+    assert isinstance(back, RemoteError)
+    assert (back.type_name, back.message) == ("tests.codec.test_failures.Untold", "never mind")
+
+
 def test_pydantic_errors_keep_their_words() -> None:
     with pytest.raises(pydantic.ValidationError) as raised:
         User.model_validate({"name": 3})

@@ -4,7 +4,8 @@ An exception is stored as a record: type, message, arguments, attributes, notes,
 rebuilt without `__init__`, which often takes other arguments than the exception keeps: the class makes an empty instance, which
 gets the arguments and attributes of the original. Values that cannot be stored:
 
-* an attribute is left out (the record keeps its `repr`, for display);
+* an attribute is left out (the record keeps its `repr`, for display), or None if the class delegates to it: without it every look at
+  the exception would raise, also that of a logger;
 * an argument is replaced by its `repr`, as a `Shown`;
 * if the class is not found or cannot be instantiated, or the instance would have another `str()`, the exception becomes a
   `RemoteError` with the type's name, the message, the attributes and the traceback.
@@ -28,7 +29,7 @@ import msgspec
 
 from mainspring.codec.annotations import shape_of
 from mainspring.codec.records import holds_values
-from mainspring.codec.tracebacks import continued, format_exception, traceback_of
+from mainspring.codec.tracebacks import continued, format_exception, format_frames, traceback_of
 from mainspring.codec.type_codec import TAG, VALUE, Misfit, class_name, class_of, is_array, is_object, short
 from mainspring.codec.unions import Anything
 from mainspring.errors import RemoteError
@@ -186,9 +187,12 @@ class _ExceptionCodec(Anything):
                     slots[name].__set__(made, self.lift(stored))
                 else:
                     made.__dict__[name] = self.lift(stored)
+            if not _is_readable(made):
+                made.__dict__.update(dict.fromkeys(record.get("left_out", ())))
         except Exception:  # noqa: BLE001 - a user's class may raise anything
             return None
-        return made if type(made) is cls and _message(made) == record["message"] else None
+        same = type(made) is cls and _message(made) == record["message"]
+        return made if same and _is_readable(made) else None
 
     def _remote_error(self, record: dict[str, Any]) -> RemoteError:
         attributes = {name: self._lifted(stored) for name, stored in record.get("attributes", {}).items()}
@@ -215,6 +219,15 @@ def _empty(cls: type[BaseException], args: tuple[Any, ...]) -> BaseException:
             made: BaseException = new(cls, *args)
             return made
     raise Misfit(f"{class_name(cls)} does not let itself be made")
+
+
+def _is_readable(exc: BaseException) -> bool:
+    """Whether a look at an attribute that does not exist ends as Python expects. Loggers and debuggers look for `__notes__`."""
+    try:
+        getattr(exc, "__notes__", None)
+    except Exception:  # noqa: BLE001 - a user's class may raise anything
+        return False
+    return True
 
 
 def _attributes(exc: BaseException) -> Iterator[tuple[str, Any]]:
@@ -255,7 +268,12 @@ def _message(exc: BaseException) -> str:
 def _traceback(exc: BaseException) -> str:
     """Return the traceback. For a rebuilt exception, the traceback of the original and then the frames in this process."""
     earlier = exc.__dict__.get("remote_traceback")
-    return _bounded(format_exception(exc) if earlier is None else continued(earlier, exc))
+    if earlier is not None:
+        return _bounded(continued(earlier, exc))
+    try:
+        return _bounded(format_exception(exc))
+    except Exception:  # noqa: BLE001 - it, or an exception linked to it, may raise anything when it is looked at
+        return _bounded(f"{format_frames(exc)}{class_of(exc)}: {_message(exc)}\n")
 
 
 def _bounded(text: str) -> str:

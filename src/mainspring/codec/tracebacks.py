@@ -38,6 +38,12 @@ def format_exception(exc: BaseException) -> str:
     return "".join(made.format(chain=False))
 
 
+def format_frames(exc: BaseException) -> str:
+    """Return the traceback without the exception itself."""
+    frames = _kept(traceback.extract_tb(exc.__traceback__))
+    return "".join(["Traceback (most recent call last):\n", *traceback.format_list(frames)])
+
+
 def continued(earlier: str, exc: BaseException) -> str:
     """Return the recorded traceback of a rebuilt exception, and then the frames through which it passed in this process."""
     here = traceback.extract_tb(exc.__traceback__, limit=sum(1 for _ in _executed(exc.__traceback__)))
