@@ -13,7 +13,8 @@ import msgspec
 
 from mainspring.codec.containers import Group, Row, Series, Table
 from mainspring.codec.fields import declared, fill, hints_of, is_named_tuple
-from mainspring.codec.records import Field, Keyed, Model, Record, is_model
+from mainspring.codec.models import Model, is_model
+from mainspring.codec.records import Field, Keyed, Record
 from mainspring.codec.resolve import Unresolved
 from mainspring.codec.scalars import Choices, Constrained, scalar
 from mainspring.codec.type_codec import Deferred, Misfit, Shape, class_name

@@ -1,16 +1,14 @@
-"""Shapes of values with named parts: dataclasses, msgspec Structs, attrs classes, TypedDicts, pydantic models."""
+"""Shapes of values with named parts: dataclasses, msgspec Structs, attrs classes, TypedDicts."""
 
 from __future__ import annotations
 
 from enum import Enum
-from math import isfinite
 from operator import attrgetter, contains
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-import msgspec
-
 from mainspring.codec.fields import declared, is_named_tuple
-from mainspring.codec.type_codec import TAG, Misfit, Shape, at, class_of, is_array, is_mapping, is_object, short
+from mainspring.codec.models import is_model
+from mainspring.codec.type_codec import TAG, Misfit, Shape, at, class_of, is_mapping, is_object, short
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -152,58 +150,8 @@ class Keyed(Shape):
                 raise Misfit(f"{self.name} needs {key!r}, which is missing")
 
 
-class Model(Shape):
-    """A pydantic model, encoded and decoded by pydantic."""
-
-    custom = True
-
-    def __init__(self, runtime: type[Any]) -> None:
-        root = getattr(runtime, "__pydantic_root_model__", False)
-        super().__init__(
-            runtime.__name__, runtime, (dict, list, str, int, float, bool, type(None)) if root else (dict,)
-        )
-        self.exact = frozenset({runtime})
-
-    def lower(self, value: Any) -> Any:
-        if type(value) is not self.runtime:
-            raise self.wrong(value)
-        return dump(value)
-
-    def lift(self, raw: Any) -> Any:
-        try:
-            return self.runtime.model_validate_json(msgspec.json.encode(raw))
-        except ValueError as error:
-            raise Misfit(f"{short(raw)} is stored where a {self.name} belongs: {error}") from None
-
-
-def is_model(cls: type[Any]) -> bool:
-    """Whether a class is a pydantic model, without importing pydantic."""
-    return hasattr(cls, "__pydantic_validator__") and hasattr(cls, "model_validate_json")
-
-
 def holds_values(cls: type[Any]) -> bool:
     """Whether a class is an enum, a dataclass, a Struct, an attrs class, a NamedTuple or a pydantic model."""
     if issubclass(cls, BaseException):
         return False
     return issubclass(cls, Enum) or is_named_tuple(cls) or declared(cls) is not None or is_model(cls)
-
-
-def dump(model: Any) -> Any:
-    """Return the JSON data of a pydantic model, by the names that it validates."""
-    try:
-        data = model.model_dump(mode="json", by_alias=True)
-    except Exception as error:  # noqa: BLE001 - a user's serializer may raise anything
-        raise Misfit(f"pydantic cannot write {short(model)}: {error}") from None
-    _refuse_nan(data)
-    return data
-
-
-def _refuse_nan(data: Any) -> None:
-    if isinstance(data, float) and not isfinite(data):
-        raise Misfit(f"{data} has no form in JSON; use None or a str in its place")
-    if is_object(data):
-        for key, part in data.items():
-            at(f".{key}", _refuse_nan, part)
-    elif is_array(data):
-        for index, part in enumerate(data):
-            at(f"[{index}]", _refuse_nan, part)

@@ -126,6 +126,10 @@ def is_array(raw: object) -> TypeGuard[list[Any]]:
     return type(raw) is list
 
 
+def is_tuple(value: object) -> TypeGuard[tuple[Any, ...]]:
+    return type(value) is tuple
+
+
 def class_name(cls: type[Any]) -> str:
     """Return the name of a class for messages."""
     return cls.__qualname__ if cls.__module__ in {"builtins", "__main__"} else f"{cls.__module__}.{cls.__qualname__}"

@@ -30,7 +30,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from mainspring.codec.annotations import shape_of
-from mainspring.codec.records import dump, is_model
+from mainspring.codec.models import dump, is_model
 from mainspring.codec.type_codec import TAG, Misfit, Shape, all_shapes, is_array, is_mapping
 from mainspring.codec.untyped import UNTAGGED
 from mainspring.errors import NotSerializable, TooLarge
