@@ -117,12 +117,22 @@ async def test_an_exception_that_cannot_be_rebuilt_is_a_remote_error_that_says_a
     async def one() -> None:
         raise Stubborn(object())
 
+    @app.workflow
+    async def parent() -> str:
+        try:
+            await one()
+        except RemoteError as error:
+            return error.run_id
+        return "?"
+
     async with world(app, url=store_url):
         with pytest.raises(RemoteError) as caught:
-            await one()
+            await one.options(id="a")()
         assert caught.value.type_name.endswith("Stubborn")
         assert caught.value.message == "no way through object"
+        assert caught.value.run_id == "a"
         assert "in one" in caught.value.traceback
+        assert await parent.options(id="p")() == "p/0"
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError("x"), KeyboardInterrupt()])

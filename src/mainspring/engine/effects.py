@@ -272,7 +272,7 @@ def outcome(ex: Execution, record: Step, codec: ValueCodec | None) -> Any:
         ex.last_time = record.completed
     if record.error is not None:
         ex.failed_at = ex.landmark = max(ex.landmark, record.completed or 0)
-        raise rebuilt(record.error)
+        raise rebuilt(record.error, record.child)
     if codec is None or record.output is None:
         return None
     return codec.decode(record.output)
@@ -423,21 +423,23 @@ def failure_of(ending: Ending) -> BaseException:
         why = f": {ending.reason}" if ending.reason else ""
         return RunCancelled(f"run {ending.id!r} was cancelled{why}", run_id=ending.id, reason=ending.reason)
     if ending.error is not None:
-        return rebuilt(ending.error)
+        return rebuilt(ending.error, ending.id)
     return MainspringError(f"run {ending.id!r} failed: {ending.reason or 'no reason is recorded'}")
 
 
-def rebuilt(text: str) -> Exception:
-    """Rebuild the exception of another run or step.
+def rebuilt(text: str, run_id: str | None = None) -> Exception:
+    """Rebuild the exception of another run or step. A `RemoteError` of a run names the run that was awaited.
 
     A `BaseException` (a cancellation, an exit) is only described by a `RemoteError`: it must not cancel or end the caller.
     """
     error = decode_exception(text)
-    if isinstance(error, Exception):
-        return error
-    trace: str = getattr(error, "remote_traceback", "")
-    described = RemoteError(type(error).__qualname__, str(error), traceback=trace)
-    return described.with_traceback(error.__traceback__)
+    if not isinstance(error, Exception):
+        trace: str = getattr(error, "remote_traceback", "")
+        described = RemoteError(type(error).__qualname__, str(error), traceback=trace)
+        error = described.with_traceback(error.__traceback__)
+    if isinstance(error, RemoteError) and run_id is not None:
+        error.run_id = run_id
+    return error
 
 
 def key_error(key: str | None, holder: str) -> Conflict:
