@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mainspring import App, Retry, Settings, State, run
+from mainspring import App, Retry, Settings, State, Tx, run
 from mainspring.engine.replay.signals import Lost
 from mainspring.engine.residency.phases import Phase
 from mainspring.errors import RunCancelled
@@ -334,11 +334,16 @@ async def test_draining_comes_back_though_the_worker_has_to_begin_anew(store_url
             await app.drain()
 
 
-@pytest.mark.parametrize("where", ["step", "body", "def step", "def body"])
+@pytest.mark.parametrize(
+    "where",
+    ["step", "body", "threaded step", "transaction", "def step", "def body", "def awaited step", "def transaction"],
+)
 @pytest.mark.parametrize(
     "error", [GeneratorExit, KeyboardInterrupt, SystemExit, asyncio.CancelledError, StopIteration, StopAsyncIteration]
 )
 async def test_whatever_is_raised_ends_the_run(store_url: str, where: str, error: type[BaseException]) -> None:
+    if error is KeyboardInterrupt and where == "def awaited step":
+        pytest.skip("a KeyboardInterrupt of a task of its own ends the process")
     app = App(store_url)
 
     @app.step
@@ -349,17 +354,23 @@ async def test_whatever_is_raised_ends_the_run(store_url: str, where: str, error
     def raises_too() -> None:
         raise error
 
+    @app.transaction
+    def rolls_back(tx: Tx) -> None:
+        raise error
+
     @app.workflow
     async def coroutine() -> None:
         if where == "body":
             raise error
-        await raises()
+        calls: dict[str, Any] = {"step": raises, "threaded step": raises_too.aio, "transaction": rolls_back.aio}
+        await calls[where]()
 
     @app.workflow
     def blocking() -> None:
         if where == "def body":
             raise error
-        raises_too()
+        calls: dict[str, Any] = {"def step": raises_too, "def awaited step": raises.sync, "def transaction": rolls_back}
+        calls[where]()
 
     async with app:
         handle = await (blocking if where.startswith("def") else coroutine).options(id="a").start()
@@ -367,3 +378,34 @@ async def test_whatever_is_raised_ends_the_run(store_url: str, where: str, error
             await handle.result(timeout=30)
         assert info(app, "a").state is State.FAILED
         assert await app.handle("a").describe()
+
+
+@pytest.mark.parametrize("error", [GeneratorExit, SystemExit, StopIteration])
+async def test_an_exit_inside_a_branch_ends_the_run_and_not_the_worker(
+    store_url: str, error: type[BaseException]
+) -> None:
+    app = App(store_url)
+
+    @app.step
+    async def awaited() -> None:
+        raise error
+
+    @app.step(interruptible=True)
+    async def interruptible() -> None:
+        raise error
+
+    @app.step
+    def threaded() -> None:
+        raise error
+
+    @app.transaction
+    def rolls_back(tx: Tx) -> None:
+        raise error
+
+    @app.workflow
+    async def branches() -> list[str]:
+        calls = (awaited(), interruptible(), threaded.aio(), rolls_back.aio())
+        return [type(outcome).__name__ for outcome in await asyncio.gather(*calls, return_exceptions=True)]
+
+    async with app:
+        assert await branches() == ["RuntimeError"] * 4

@@ -12,6 +12,7 @@ from msgspec import structs
 
 from mainspring.engine import forked
 from mainspring.engine.effects import Commit, Consult, Forever, Hold, Invoke, Nap, Pause, Transact, active_write
+from mainspring.engine.exits import EXITS, error_of, was_closed
 from mainspring.engine.operations import transactions
 from mainspring.engine.replay.context import StepScope, current
 from mainspring.engine.replay.empty import own
@@ -287,12 +288,12 @@ async def _invoke(ex: Execution, effect: Invoke) -> Any:
     try:
         work: Any = call.fn(*call.args, **call.kwargs) if call.is_async else _in_pool(ex, effect)
         if call.interruptible and call.is_async:
-            work = _interruptible(ex, forked.await_here(work))
+            work = _interruptible(ex, effect, forked.await_here(work))
         value = await (work if call.timeout is None else _in_time(effect, work, call.timeout))
     except BaseException as error:
         forked.end_if_child(forks, error)
-        if isinstance(error, GeneratorExit) and not was_closed(error):
-            raise RuntimeError(f"step {call.name!r} raised GeneratorExit") from error
+        if isinstance(error, EXITS) and not was_closed(error):
+            raise error_of(error, f"step {call.name!r}") from error
         raise
     else:
         forked.end_if_child(forks, None)
@@ -341,15 +342,19 @@ async def _in_time(effect: Invoke, work: Awaitable[Any], timeout: int) -> Any:
     return value
 
 
-def was_closed(error: BaseException) -> bool:
-    """Whether an exception means that a coroutine was closed by the garbage collector, and was not raised by code below it."""
-    trace = error.__traceback__
-    return isinstance(error, GeneratorExit) and (trace is None or trace.tb_next is None)
+async def _awaited(call: StepCall, work: Coroutine[Any, Any, Any]) -> Any:
+    """Await an `async def` step in a task of its own."""
+    try:
+        return await work
+    except EXITS as error:
+        if was_closed(error):
+            raise
+        raise error_of(error, f"step {call.name!r}") from error
 
 
-async def _interruptible(ex: Execution, work: Coroutine[Any, Any, Any]) -> Any:
+async def _interruptible(ex: Execution, effect: Invoke, work: Coroutine[Any, Any, Any]) -> Any:
     """Execute a step as a task that a halt of the run cancels. An exception of the interrupted step is not its outcome."""
-    task = ex.engine.loop.create_task(work)
+    task = ex.engine.loop.create_task(_awaited(effect.call, work))
     ex.interruptible = own(ex.interruptible)
     ex.interruptible[task] = None
     try:
@@ -385,11 +390,11 @@ def _lost(ex: Execution) -> Halt:
 
 
 def _plainly(call: StepCall) -> Any:
-    """Call a `def` step. A StopIteration becomes a RuntimeError, because it would end the generator above (PEP 479)."""
+    """Call a `def` step."""
     try:
         return forked.call_here(call.fn, *call.args, **call.kwargs)
-    except StopIteration as error:
-        raise RuntimeError(f"step {call.name!r} raised StopIteration") from error
+    except EXITS as error:
+        raise error_of(error, f"step {call.name!r}") from error
 
 
 # -- blocking ----------------------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from mainspring.engine.effects import (
     raise_if_stopping,
     replayed,
 )
+from mainspring.engine.exits import EXITS, error_of, was_closed
 from mainspring.engine.replay.context import StepScope, TransactionScope, current
 from mainspring.engine.replay.signals import Lost, Stopped
 from mainspring.engine.residency.phases import Phase
@@ -239,8 +240,8 @@ def _called(ex: Execution, effect: Transact, scope: TransactionScope, session: O
     with _Inside(ex, effect, scope):
         try:
             value = effect.call.made(session)
-        except StopIteration as error:
-            raise RuntimeError(f"transaction {effect.call.name!r} raised StopIteration") from error
+        except EXITS as error:
+            raise error_of(error, f"transaction {effect.call.name!r}") from error
     session.flush()
     return _encoded(ex, effect, value)
 
@@ -354,7 +355,12 @@ async def make_async(ex: Execution, effect: Transact) -> None:
 async def _awaited(ex: Execution, effect: Transact, scope: TransactionScope, session: OpenSession) -> str:
     """Await the function inside the open transaction. Return its result as stored."""
     with _Inside(ex, effect, scope):
-        value = await effect.call.made(session)
+        try:
+            value = await effect.call.made(session)
+        except EXITS as error:
+            if was_closed(error):
+                raise
+            raise error_of(error, f"transaction {effect.call.name!r}") from error
     await session.flush_async()
     return _encoded(ex, effect, value)
 
