@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from mainspring import App, Retry, Settings, State, run
+from mainspring import App, Retry, Settings, Spec, State, run
 from mainspring.errors import Conflict, InvalidInput, NotFound, RunCancelled
 from mainspring.testing import world
 from tests.store import raw
@@ -201,6 +201,10 @@ async def test_a_run_has_a_user_whom_its_children_have_too(store_url: str) -> No
         assert await app.handle("theirs").result() == ["grace", "grace"]
         assert await app.handle("detached").result() == [None]
         assert await app.handle("scheduled").result() == [None]
+        await app.schedules.create("report", whose.options(user="lin").bind(1), Spec(intervals=["1h"]))
+        triggered = await app.schedules.trigger("report")
+        assert triggered is not None
+        assert await triggered.result() == ["lin", "lin"]
 
 
 async def test_a_user_is_one_text(store_url: str) -> None:

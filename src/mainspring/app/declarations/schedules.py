@@ -17,6 +17,7 @@ from mainspring.engine.registry import Bound
 from mainspring.errors import InvalidInput
 from mainspring.model.clock import to_datetime
 from mainspring.model.given import attributes_json
+from mainspring.model.runs import USER
 from mainspring.recurrence import AmbiguousCron, Cron, Spec, ambiguity
 from mainspring.schedules.actions import Action
 from mainspring.schedules.definition import Definition, canonical_json, check_note, check_schedule_id, spec_json
@@ -95,11 +96,12 @@ def action_of_call(call: Call[Any]) -> Action:
 
 def _action(function: Function, options: Options, *, times: bool = False) -> Action:
     own = function.timeout if function.kind == "workflow" else None
+    user = {} if options.user is None else {USER: options.user}
     return Action(
         options.id or "",
         function.kind,
         None if options.no_timeout else options.timeout or own,
-        json.loads(options.attributes or "{}"),
+        json.loads(options.attributes or "{}") | user,
         options.version,
         options.queue or function.queue,
         options.priority,
