@@ -72,6 +72,31 @@ async def test_a_backfill_takes_historic_actions_one_after_the_other(bench: Benc
     assert (done.state, done.started, done.skipped) == ("done", 4, 0)
 
 
+async def test_a_trigger_that_waits_keeps_its_place_when_a_backfill_is_requested_in_the_same_moment(
+    bench: Bench,
+) -> None:
+    bench.durations = {"*": "9m"}
+    await bench.create("10m", Overlap.BUFFER_ONE)
+    await bench.to("00:11")
+    handle = await bench.app.schedules.trigger("s")
+    assert handle is not None
+    await bench.app.schedules.backfill("s", at("00:00"), at("00:00"))
+    await bench.to("00:29")
+    assert bench.starts == [("00:10", "00:10"), ("00:11", "00:19"), ("00:00", "00:28")]
+    assert await handle.result() == "00:11"
+
+
+async def test_ticks_that_stop_others_leave_a_waiting_backfill_in_its_place(bench: Bench) -> None:
+    bench.durations = {"00:10": "25m", "*": "9m"}
+    await bench.create("10m", Overlap.CANCEL_OTHER)
+    await bench.to("00:11")
+    await bench.app.schedules.backfill("s", at("00:00"), at("00:00"))
+    await bench.to("00:40")
+    assert (await bench.outcomes())["00:00"] == "late"
+    (done,) = await bench.app.schedules.backfills("s")
+    assert done.started == 1
+
+
 async def test_both_ends_of_a_backfill_belong_to_it(bench: Bench) -> None:
     await bench.create(SEVENTEENS)
     tick = YESTERDAY + timedelta(hours=19, minutes=17)

@@ -65,6 +65,8 @@ CASES = {
     "mixed: skip and buffer": Case([SKIP, ALL, SKIP], 1, keeps=[2], leaves=dict.fromkeys((1, 3), SKIPPED)),
     "mixed: buffer one behind another": Case([ALL, ONE], 1, keeps=[1], leaves={2: SKIPPED}),
     "mixed: a start that would be stopped at once": Case([SKIP, CANCEL], starts=[2], leaves={1: REPLACED}),
+    "mixed: a start that can wait": Case([ALL, CANCEL], starts=[2], keeps=[1]),
+    "mixed: several starts that can wait": Case([ALL, ALL, TERMINATE], starts=[3], keeps=[1, 2], slots=1),
     "out of actions in the middle": Case([ALLOW] * 3, starts=[1, 2], leaves={3: PAUSED}, slots=None, remaining=2),
 }
 

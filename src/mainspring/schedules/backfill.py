@@ -17,7 +17,7 @@ from mainspring.model.schedules import Overlap, Tick, TickOutcome, TickSource
 from mainspring.store.schedules import MOST_TAKEN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from mainspring.model.schedules import Backfill
     from mainspring.schedules.due_ticks import Times
@@ -56,7 +56,7 @@ def advance(
             until = min(until, limits.undecided - 1)
         taken = {*known, *(tick.nominal for tick in made)}
         after = structs.replace(backfill)
-        due = _due_time(backfill, situation, made, limits.now)
+        due = due_behind((*situation.waiting, *made), backfill.id, limits.now)
         nominal = limits.times.next(backfill.cursor)
         while nominal is not None and nominal <= until and len(made) < room:
             after.cursor = nominal
@@ -80,10 +80,9 @@ def _room(backfill: Backfill, situation: Situation) -> int:
     return MOST_OPEN - waiting - sum(run.request == backfill.id and not run.state.ended for run in situation.runs)
 
 
-def _due_time(backfill: Backfill, situation: Situation, made: list[Tick], now: int) -> int:
-    """Return the time to act for ticks of a backfill: now, and after those of earlier backfills."""
-    waiting = [tick for tick in (*situation.waiting, *made) if tick.source is TickSource.BACKFILL]
-    return max([now, *(tick.due + (tick.request != backfill.id) for tick in waiting)])
+def due_behind(waiting: Iterable[Tick], request: str, now: int) -> int:
+    """Return the time to act for the ticks of a request: now, and after those of earlier requests, also of the same microsecond."""
+    return max([now, *(tick.due + (tick.request != request) for tick in waiting if tick.source.manual)])
 
 
 def _tick(backfill: Backfill, nominal: int, due: int) -> Tick:

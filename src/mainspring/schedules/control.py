@@ -14,6 +14,7 @@ from mainspring.errors import Conflict, InvalidInput
 from mainspring.model.clock import SECOND
 from mainspring.model.schedules import Tick, TickOutcome, TickSource
 from mainspring.schedules.actions import stamp
+from mainspring.schedules.backfill import due_behind
 from mainspring.schedules.declaration import declared_columns, declared_json, same_declaration
 from mainspring.schedules.due_ticks import Times, spec_of
 from mainspring.schedules.plan import Planning
@@ -98,7 +99,7 @@ class Control:
                 self._now // SECOND * SECOND,
                 request,
                 TickSource.TRIGGER,
-                self._now,
+                due_behind(situation.waiting, request, self._now),
                 TickOutcome.PENDING,
                 overlap=overlap,
             )

@@ -41,6 +41,8 @@ class Decisions:
         self.newest = newest
         """The last of the ticks that stop others: only this one of them begins."""
         self.starts: list[Tick] = []
+        self._can_wait: set[int] = set()
+        """Starts whose policy would have let them wait, by the identity of their ticks."""
         self.kept: list[Tick] = []
         self.left: list[Tick] = []
         self.older: list[Tick] = []
@@ -56,8 +58,10 @@ class Decisions:
         slots = self._slots(overlap)
         return 0 if slots is None else len(self.running) - len(self.terminates) + len(self.starts) - slots + 1
 
-    def start(self, tick: Tick) -> None:
+    def start(self, tick: Tick, *, can_wait: bool = False) -> None:
         """Start the run of a tick, if there are actions left."""
+        if can_wait:
+            self._can_wait.add(id(tick))
         if not tick.source.manual and self.remaining is not None:
             if self.remaining == 0:
                 self.leave(tick, TickOutcome.PAUSED, OUT_OF_ACTIONS)
@@ -82,13 +86,19 @@ class Decisions:
         return f"the run of {stamp(self.starts[0].nominal)}" if self.starts else "its turn"
 
     def retract(self) -> bool:
-        """Take back the first start of this pass, which would be stopped at once. Return False if there is none."""
+        """Take back the first start of this pass, which would be stopped at once. Return False if there is none.
+
+        A start that can wait, as that of a backfill, waits for its turn.
+        """
         if not self.starts:
             return False
         tick = self.starts.pop(0)
         if not tick.source.manual and self.remaining is not None:
             self.remaining += 1
-        self.leave(tick, TickOutcome.REPLACED, "a later tick of the same moment would have stopped it at once")
+        if id(tick) in self._can_wait:
+            self.keep(tick)
+        else:
+            self.leave(tick, TickOutcome.REPLACED, "a later tick of the same moment would have stopped it at once")
         return True
 
 
@@ -101,7 +111,7 @@ def skip(decisions: Decisions, tick: Tick) -> None:
 
 def buffer_one(decisions: Decisions, tick: Tick) -> None:
     if decisions.free(Overlap.BUFFER_ONE):
-        decisions.start(tick)
+        decisions.start(tick, can_wait=True)
     elif not decisions.kept:
         decisions.keep(tick)
     else:
@@ -115,7 +125,7 @@ def buffer_one(decisions: Decisions, tick: Tick) -> None:
 def buffer_all(decisions: Decisions, tick: Tick) -> None:
     limit = decisions.buffer_limit
     if decisions.free(Overlap.BUFFER_ALL):
-        decisions.start(tick)
+        decisions.start(tick, can_wait=True)
     elif limit is not None and not tick.source.manual and len(decisions.kept) >= limit:
         decisions.leave(
             tick, TickOutcome.DROPPED, f"{decisions.blocking_run()} was unfinished, and {limit} ticks waited already"
