@@ -241,8 +241,9 @@ def test_what_is_never_started_twice_cannot_be_retried() -> None:
 
     async def once() -> None: ...
 
-    with pytest.raises(InvalidInput, match="never started a second time"):
-        app.workflow(at_most_once=True, retry=3)(once)
+    for register in (app.workflow, app.step):
+        with pytest.raises(InvalidInput, match="never started a second time"):
+            register(at_most_once=True, retry=3)(once)
     fn: Any = app.workflow(at_most_once=True)(once)
     with pytest.raises(InvalidInput, match="never started a second time"):
         fn.options(retry=3).bind()

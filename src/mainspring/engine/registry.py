@@ -184,7 +184,7 @@ def make(
             f"{title!r} takes cls and is no classmethod here; write @classmethod below @app.{kind}, directly above the function"
         )
     bound = Bound.CLASS if is_class_method else Bound.INSTANCE if _first_of_method(fn) == "self" else Bound.NOT
-    if at_most_once and kind == "workflow" and Retry.of(retry).attempts > 1:
+    if at_most_once and Retry.of(retry).attempts > 1:
         raise InvalidInput(f"{title!r} is never started a second time (at_most_once), so it cannot be retried")
     if interruptible and not inspect.iscoroutinefunction(fn):
         raise InvalidInput(

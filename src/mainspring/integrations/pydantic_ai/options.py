@@ -37,7 +37,10 @@ class StepOptions:
     at_most_once: bool = False
 
     def __post_init__(self) -> None:
-        Retry.of(self.retry)
+        if Retry.of(self.retry).attempts > 1 and self.at_most_once:
+            raise InvalidInput(
+                "StepOptions: a step is never started a second time (at_most_once), so it cannot be retried"
+            )
         if self.timeout is not None and micros(self.timeout) <= 0:
             raise InvalidInput(f"StepOptions: a timeout must be longer than nothing, not {self.timeout!r}")
 
