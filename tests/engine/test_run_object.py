@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from datetime import UTC, datetime
-from typing import Any
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,6 +16,9 @@ from mainspring import App, Retry, run
 from mainspring.errors import Interrupted, InvalidInput, NotInRun, StepTimedOut
 from mainspring.testing import world
 from tests.engine.lives import another_process, info, names, put, record, store_of
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
 
 
 async def test_a_run_knows_its_id_version_deadline_and_attributes(store_url: str) -> None:
@@ -177,6 +183,8 @@ async def test_a_step_ad_hoc_has_the_options_of_a_step(store_url: str, colour: s
     assert tried == [1, 2, 3]
     with pytest.raises(InvalidInput, match="longer than nothing"):
         run.step.options(timeout=0)
+    with pytest.raises(InvalidInput, match="never started a second time"):
+        run.step.options(retry=2, at_most_once=True)
 
 
 async def test_a_step_ad_hoc_that_is_started_at_most_once_is_not_started_again(store_url: str) -> None:
@@ -201,6 +209,58 @@ async def test_a_step_ad_hoc_that_is_started_at_most_once_is_not_started_again(s
         await another_process(w)
         assert "not to be started a second time" in await app.handle("a").result()
     assert done == ["once"]
+
+
+@dataclass
+class Parcel:
+    weight: Decimal
+    sent: date
+
+
+class Scales:
+    async def weigh(self, weight: str) -> Parcel:
+        return Parcel(Decimal(weight), date(2026, 7, 1))
+
+    async def __call__(self, weight: str) -> Parcel:
+        return await self.weigh(weight)
+
+
+async def weigh(weight: str) -> Parcel:
+    return await Scales().weigh(weight)
+
+
+async def test_a_step_ad_hoc_has_the_type_that_any_kind_of_function_says_it_returns(store_url: str) -> None:
+    app = App()
+
+    @app.workflow
+    async def from_async() -> list[Parcel]:
+        parcels = await run.step("lambda", lambda: gather(weigh("1"), weigh("2")))
+        assert parcels == [Decimal(1), Decimal(2)]
+        return [
+            await run.step("function", weigh, "1.10"),
+            await run.step("partial", partial(weigh, "1.10")),
+            await run.step("method", Scales().weigh, "1.10"),
+            await run.step("object", Scales(), "1.10"),
+        ]
+
+    @app.workflow
+    def from_def() -> list[Parcel]:
+        assert run.step.sync("lambda", lambda: gather(weigh("1"), weigh("2"))) == [Decimal(1), Decimal(2)]
+        limited = run.step.options(timeout=30)
+        return [
+            run.step.sync("function", weigh, "1.10"),
+            run.step.sync("partial", partial(weigh, "1.10")),
+            limited.sync("method", Scales().weigh, "1.10"),
+            limited.sync("object", Scales(), "1.10"),
+        ]
+
+    async def gather(*calls: Coroutine[Any, Any, Parcel]) -> list[Decimal]:
+        return [parcel.weight for parcel in await asyncio.gather(*calls)]
+
+    async with world(app, url=store_url):
+        for workflow in (from_async, from_def):
+            handle = await workflow.start()
+            assert await handle.result() == [Parcel(Decimal("1.10"), date(2026, 7, 1))] * 4
 
 
 async def test_a_step_ad_hoc_needs_a_name_and_a_function_that_was_not_called() -> None:

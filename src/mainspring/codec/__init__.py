@@ -1,6 +1,6 @@
 """Encode values, calls and exceptions as JSON text, and decode them by their annotations."""
 
-from mainspring.codec.calls import CallCodec, encode_call
+from mainspring.codec.calls import CallCodec, encode_call, result_codec
 from mainspring.codec.failures import decode_exception, encode_exception, summarize_exception
 from mainspring.codec.values import ValueCodec, check_size, size_of, value_codec
 
@@ -11,6 +11,7 @@ __all__ = [
     "decode_exception",
     "encode_call",
     "encode_exception",
+    "result_codec",
     "size_of",
     "summarize_exception",
     "value_codec",

@@ -30,7 +30,7 @@ from typing import (
 import msgspec
 
 from mainspring.codec.json_schema import schema_of
-from mainspring.codec.resolve import annotations_of, unresolved
+from mainspring.codec.resolve import annotations_of, return_annotation, unresolved
 from mainspring.codec.type_codec import Misfit
 from mainspring.codec.untyped import UNTAGGED
 from mainspring.codec.values import value_codec
@@ -186,6 +186,12 @@ def encode_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         raise NotSerializable(
             "the arguments cannot be stored as JSON: they are nested too deeply, or contain themselves."
         ) from None
+
+
+def result_codec(fn: Callable[..., Any], where: str) -> ValueCodec:
+    """Return the codec of what a function returns, by its annotation, also behind a method, a partial or a callable object."""
+    inner = _function(fn)
+    return value_codec(_awaited(return_annotation(inner)) if inspect.isfunction(inner) else Any, where)
 
 
 def _function(fn: Any) -> Any:

@@ -43,6 +43,14 @@ def annotations_of(fn: Callable[..., Any]) -> dict[str, Any]:
     return {name: _resolved(written, fn.__globals__, names) for name, written in get_annotations(fn).items()}
 
 
+def return_annotation(fn: Callable[..., Any]) -> Any:
+    """Return the annotation of the result of a function, resolved as by `annotations_of`. Any, if there is none."""
+    written = get_annotations(fn).get("return", Any)
+    if isinstance(written, type):
+        return written
+    return _resolved(written, fn.__globals__, {**enclosing_names(fn.__qualname__, fn.__globals__), **_closure(fn)})
+
+
 def class_annotations(cls: type[Any]) -> dict[str, Any]:
     """Return every annotation of a class and its bases. Raises `NameError` for an unknown name."""
     module = vars(sys.modules[cls.__module__]) if cls.__module__ in sys.modules else {}

@@ -39,6 +39,8 @@ class StepCall(Struct):
     result: ValueCodec
     batch: int | None = None
     """Most inputs of one call of a batch function."""
+    awaits_result: bool = False
+    """Whether a coroutine that the function returns is awaited: a lambda or an object does not say that it makes one."""
 
     @classmethod
     def of(cls, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> StepCall:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 from concurrent.futures import TimeoutError as PoolTimeout
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -287,6 +288,8 @@ async def _invoke(ex: Execution, effect: Invoke) -> Any:
     forks = forked.count
     try:
         work: Any = call.fn(*call.args, **call.kwargs) if call.is_async else _in_pool(ex, effect)
+        if call.awaits_result and not call.is_async:
+            work = _with_coroutine(call, work)
         if call.interruptible and call.is_async:
             work = _interruptible(ex, effect, forked.await_here(work))
         value = await (work if call.timeout is None else _in_time(effect, work, call.timeout))
@@ -340,6 +343,12 @@ async def _in_time(effect: Invoke, work: Awaitable[Any], timeout: int) -> Any:
     if limit.expired():  # the step has swallowed the cancellation
         raise _timed_out(effect)
     return value
+
+
+async def _with_coroutine(call: StepCall, work: Awaitable[Any]) -> Any:
+    """Await what a function returned on its thread, and then the coroutine that it may have returned."""
+    value = await work
+    return await _awaited(call, value) if inspect.iscoroutine(value) else value
 
 
 async def _awaited(call: StepCall, work: Coroutine[Any, Any, Any]) -> Any:
@@ -406,24 +415,33 @@ def _invoke_blocking(ex: Execution, effect: Invoke) -> Any:
     token = current.set(StepScope(ex, effect.position, effect.attempt, call.name, on_pool=on_pool))
     leave = ex.engine.around(ex.run, effect.position) if ex.engine.around is not None else None
     try:
-        if call.timeout is None:
-            return _plainly(call)
-        context = contextvars.copy_context()
-        # A thread cannot be interrupted: after the timeout its result is ignored, and it keeps its slot in the pool.
-        try:
-            work = ex.engine.step_pool.submit(context.run, _plainly, call)
-        except RuntimeError:
-            raise _lost(ex) from None
-        try:
-            return work.result(call.timeout / SECOND)
-        except PoolTimeout:
-            if work.done():
-                raise
-            raise _timed_out(effect) from None
+        value = _call_blocking(ex, effect)
+        if not (call.awaits_result and inspect.iscoroutine(value)):
+            return value
+        work = _awaited(call, value)
+        return on_loop(ex, work if call.timeout is None else _in_time(effect, work, call.timeout))
     finally:
         current.reset(token)
         if leave is not None:
             leave()
+
+
+def _call_blocking(ex: Execution, effect: Invoke) -> Any:
+    call = effect.call
+    if call.timeout is None:
+        return _plainly(call)
+    context = contextvars.copy_context()
+    # A thread cannot be interrupted: after the timeout its result is ignored, and it keeps its slot in the pool.
+    try:
+        work = ex.engine.step_pool.submit(context.run, _plainly, call)
+    except RuntimeError:
+        raise _lost(ex) from None
+    try:
+        return work.result(call.timeout / SECOND)
+    except PoolTimeout:
+        if work.done():
+            raise
+        raise _timed_out(effect) from None
 
 
 def _timed_out(effect: Invoke) -> StepTimedOut:

@@ -16,7 +16,7 @@ from mainspring.app.messages.questions import Answer
 from mainspring.app.run.timeout import DurableTimeout
 from mainspring.app.run.undo import Undo
 from mainspring.app.sync.dual import OverloadedVerb, dual
-from mainspring.codec import value_codec
+from mainspring.codec import result_codec
 from mainspring.engine.calls import StepCall
 from mainspring.engine.drivers import drive, drive_blocking
 from mainspring.engine.operations import messages, steps, undo
@@ -83,9 +83,14 @@ class AdHocStep(OverloadedVerb):
         length = None if timeout is None else micros(timeout)
         if length is not None and length <= 0:
             raise InvalidInput(f"run.step.options: a timeout must be longer than nothing, not {timeout!r}")
+        policy = Retry.of(retry)
+        if at_most_once and policy.attempts > 1:
+            raise InvalidInput(
+                "run.step.options: a step is never started a second time (at_most_once), so it cannot be retried"
+            )
         return AdHocStep(
             cast("CurrentRun", self._owner),
-            Retry.of(retry),
+            policy,
             length,
             at_most_once=at_most_once,
             interruptible=interruptible,
@@ -123,9 +128,6 @@ class AdHocStep(OverloadedVerb):
             raise InvalidInput(
                 f"run.step({name!r}, …) takes the function and its arguments, not {fn!r}; do not call it yourself"
             )
-        hints = inspect.get_annotations(fn) if inspect.isfunction(fn) else {}
-        returns = hints.get("return", Any)
-        codec = value_codec(Any if isinstance(returns, str) else returns, f"the result of step {name!r}")
         call = StepCall(
             name,
             fn,
@@ -136,7 +138,8 @@ class AdHocStep(OverloadedVerb):
             timeout=self._timeout,
             at_most_once=self._at_most_once,
             interruptible=self._interruptible,
-            result=codec,
+            result=result_codec(fn, f"the result of step {name!r}"),
+            awaits_result=True,
         )
         return steps.step(branch.execution, branch.take_position("run.step"), call)
 
