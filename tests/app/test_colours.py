@@ -182,22 +182,30 @@ async def test_a_step_that_is_never_awaited_is_not_done_and_python_says_so() -> 
     assert done == ["awaited"]
 
 
-async def test_a_def_step_in_a_thread_of_the_workflows_own_is_refused_with_the_line_to_write() -> None:
+async def test_a_step_in_a_thread_of_the_workflows_own_is_refused_with_the_line_to_write() -> None:
     local = App()
 
     @local.step
     def step() -> str:
         return "done"
 
+    @local.step
+    async def other() -> str:
+        return "done"
+
     @local.workflow
-    async def threads() -> str:
-        try:
-            return await asyncio.to_thread(step)
-        except WrongColour as error:
-            return str(error)
+    async def threads() -> list[str]:
+        found = list[str]()
+        for call in (step, other.sync):
+            with pytest.raises(WrongColour, match="called on a thread") as caught:
+                await asyncio.to_thread(call)
+            found.append(str(caught.value))
+        return found
 
     async with world(local):
-        assert "write `await step.aio(…)`" in await threads()
+        first, second = await threads()
+        assert "write `await step.aio(…)`" in first
+        assert "write `await other(…)`" in second
 
 
 async def test_the_line_to_write_is_spelled_as_users_write_it() -> None:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from mainspring.app.caller.mistakes import named_after, refuse_blocking_on_loop
+from mainspring.app.caller.mistakes import named_after, on_running_loop, refuse_blocking_on_loop
 from mainspring.app.caller.outside import encoded, of_all
 from mainspring.app.caller.protocol import StartedRun
 from mainspring.app.functions.invocation import Invocation, later_run, new_runs
@@ -88,10 +88,15 @@ class InRun:
     def call_blocking(self, function: Function, args: Args, kwargs: Kwargs, options: Options) -> Any:
         ex = self._branch.execution
         if ex.function.is_async:
+            instead = f"await {function.name}{'' if function.is_async else '.aio'}(…)"
+            if not on_running_loop():
+                raise WrongColour(
+                    f"{function.name!r} was called on a thread that an `async def` workflow uses; in the workflow itself write `{instead}`"
+                )
             if function.is_async:
-                refuse_blocking_on_loop(f"await {function.name}(…)")
+                refuse_blocking_on_loop(instead)
             raise WrongColour(
-                f"{function.name!r} is a `def` {function.kind} and this is a coroutine; write `await {function.name}.aio(…)`"
+                f"{function.name!r} is a `def` {function.kind} and this is a coroutine; write `{instead}`"
             )
         return drive_blocking(ex, self._operation(function, args, kwargs, options))
 
