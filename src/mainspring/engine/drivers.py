@@ -13,7 +13,7 @@ from msgspec import structs
 
 from mainspring.engine import forked
 from mainspring.engine.effects import Commit, Consult, Forever, Hold, Invoke, Nap, Pause, Transact, active_write
-from mainspring.engine.exits import EXITS, error_of, was_closed
+from mainspring.engine.exits import EXITS, error_of, exits_of, was_closed
 from mainspring.engine.operations import transactions
 from mainspring.engine.replay.context import StepScope, current
 from mainspring.engine.replay.empty import own
@@ -295,7 +295,7 @@ async def _invoke(ex: Execution, effect: Invoke) -> Any:
         value = await (work if call.timeout is None else _in_time(effect, work, call.timeout))
     except BaseException as error:
         forked.end_if_child(forks, error)
-        if isinstance(error, EXITS) and not was_closed(error):
+        if isinstance(error, exits_of(ex)) and not was_closed(error):
             raise error_of(error, f"step {call.name!r}") from error
         raise
     else:
@@ -379,7 +379,7 @@ async def _interruptible(ex: Execution, effect: Invoke, work: Coroutine[Any, Any
 def _in_pool(ex: Execution, effect: Invoke) -> asyncio.Future[Any]:
     call = effect.call
     context = contextvars.copy_context()
-    return _on_thread(ex, lambda: context.run(_plainly, call))
+    return _on_thread(ex, lambda: context.run(_plainly, ex, call))
 
 
 def _on_thread(ex: Execution, work: Callable[[], Any]) -> asyncio.Future[Any]:
@@ -398,11 +398,11 @@ def _lost(ex: Execution) -> Halt:
     return ex.signal or Lost()
 
 
-def _plainly(call: StepCall) -> Any:
+def _plainly(ex: Execution, call: StepCall) -> Any:
     """Call a `def` step."""
     try:
         return forked.call_here(call.fn, *call.args, **call.kwargs)
-    except EXITS as error:
+    except exits_of(ex) as error:
         raise error_of(error, f"step {call.name!r}") from error
 
 
@@ -429,11 +429,11 @@ def _invoke_blocking(ex: Execution, effect: Invoke) -> Any:
 def _call_blocking(ex: Execution, effect: Invoke) -> Any:
     call = effect.call
     if call.timeout is None:
-        return _plainly(call)
+        return _plainly(ex, call)
     context = contextvars.copy_context()
     # A thread cannot be interrupted: after the timeout its result is ignored, and it keeps its slot in the pool.
     try:
-        work = ex.engine.step_pool.submit(context.run, _plainly, call)
+        work = ex.engine.step_pool.submit(context.run, _plainly, ex, call)
     except RuntimeError:
         raise _lost(ex) from None
     try:

@@ -3,13 +3,23 @@
 StopIteration and GeneratorExit end the generators and coroutines above. A SystemExit of a task ends the event loop, and the worker with it; the next
 worker would recover the run and end in the same way. So each of them becomes an error of its function. A KeyboardInterrupt comes from the user at
 the terminal, and ends the process.
+
+A step or transaction that is a run of its own has no tasks of the user's above it, so its SystemExit is recorded as it is.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from mainspring.engine.replay.execution import Execution
 
 EXITS: Final = (StopIteration, GeneratorExit, SystemExit)
+
+
+def exits_of(ex: Execution) -> tuple[type[BaseException], ...]:
+    """Return the exceptions that become errors of a step or transaction of this run."""
+    return EXITS if ex.function.kind == "workflow" else (StopIteration, GeneratorExit)
 
 
 def error_of(exit_: BaseException, what: str) -> RuntimeError:

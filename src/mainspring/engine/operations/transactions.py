@@ -27,7 +27,7 @@ from mainspring.engine.effects import (
     raise_if_stopping,
     replayed,
 )
-from mainspring.engine.exits import EXITS, error_of, was_closed
+from mainspring.engine.exits import EXITS, error_of, exits_of, was_closed
 from mainspring.engine.replay.context import StepScope, TransactionScope, current
 from mainspring.engine.replay.signals import Lost, Stopped
 from mainspring.engine.residency.phases import Phase
@@ -240,7 +240,7 @@ def _called(ex: Execution, effect: Transact, scope: TransactionScope, session: O
     with _Inside(ex, effect, scope):
         try:
             value = effect.call.made(session)
-        except EXITS as error:
+        except exits_of(ex) as error:
             raise error_of(error, f"transaction {effect.call.name!r}") from error
     session.flush()
     return _encoded(ex, effect, value)
