@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from mainspring import App, Client, Retry, Spec, run
 from mainspring.cli.main import main
+from mainspring.errors import PayloadError
 from mainspring.payloads import Encryption
 from mainspring.recurrence import Interval
 from mainspring.web import dashboard
@@ -96,3 +97,23 @@ async def test_pages_and_commands_show_values_to_those_with_the_codec(
             assert found.exit_code == 0, found.output
             assert (CANARY in found.output) is wanted
     sys.modules.pop("vault", None)
+
+
+async def test_an_entry_of_a_crontab_is_triggered_by_those_with_the_codec(store_url: str) -> None:
+    app = App(store_url, payloads=Encryption(KEY))
+
+    @app.workflow
+    async def report(payload: dict[str, Any]) -> str:
+        return str(payload["word"])
+
+    app.crontab(text=f'0 0 1 1 * report {{word: "{CANARY}"}}')
+    async with app:
+        with Client(store_url) as outsider:
+            with pytest.raises(PayloadError, match="the payload of the crontab entry 'report' is encrypted"):
+                await outsider.schedules.trigger("report")
+            asked = CliRunner().invoke(main, ["schedules", "trigger", "report", "--url", store_url])
+            assert (asked.exit_code, "is encrypted" in asked.stderr) == (1, True)
+        with Client(store_url, payloads=Encryption(KEY)) as trusted:
+            handle = await trusted.schedules.trigger("report")
+            assert handle is not None
+            assert await handle.result() == CANARY

@@ -13,6 +13,7 @@ from mainspring.model.clock import SECOND, to_datetime
 from mainspring.model.runs import NewRun
 from mainspring.model.states import State
 from mainspring.store.schedules import Beginning
+from mainspring.store.sealing.payloads import readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,7 +76,7 @@ def beginning(schedule: Schedule, tick: Tick, times: Times, now: int, new_uid: C
             uid=new_uid(),
             workflow=schedule.workflow,
             kind=action.kind,
-            input=schedule.input if action.cron is None else _with_cron(schedule.input, action.cron, tick, now),
+            input=schedule.input if action.cron is None else _with_cron(schedule, action.cron, tick, now),
             state=State.QUEUED,
             due=min(tick.due, now),  # runs that should have begun first are claimed first
             created=now,
@@ -93,9 +94,12 @@ def beginning(schedule: Schedule, tick: Tick, times: Times, now: int, new_uid: C
     )
 
 
-def _with_cron(text: str, parameter: str, tick: Tick, now: int) -> str:
-    """Return the payload of a crontab entry, with the time of the tick and whether it is backfilled."""
-    values: dict[str, Any] = json.loads(text)
+def _with_cron(schedule: Schedule, parameter: str, tick: Tick, now: int) -> str:
+    """Return the payload of a crontab entry, with the time of the tick and whether it is backfilled.
+
+    A process that cannot read the payload cannot start the entry.
+    """
+    values: dict[str, Any] = json.loads(readable(schedule.input, f"the payload of the crontab entry {schedule.id!r}"))
     late = now - tick.nominal > LATE * SECOND
     ts = to_datetime(tick.nominal).strftime("%Y-%m-%dT%H:%M:%S.000Z")
     values[parameter]["_cron"] = {"ts": ts, "backfilled": late}
