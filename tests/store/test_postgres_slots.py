@@ -119,10 +119,10 @@ async def test_an_awaited_transaction_that_is_cancelled_while_it_waits_leaves_it
         await go.wait()
         return "done"
 
-    holding = [asyncio.ensure_future(store.transactions.atransact(hold)) for _ in range(2)]
+    holding = [asyncio.ensure_future(store.transactions.atransact(hold, Wants.PSYCOPG_ASYNC)) for _ in range(2)]
     for _ in range(2):
         await begun.acquire()
-    gone, patient = (asyncio.ensure_future(store.transactions.atransact(hold)) for _ in range(2))
+    gone, patient = (asyncio.ensure_future(store.transactions.atransact(hold, Wants.PSYCOPG_ASYNC)) for _ in range(2))
     await asyncio.sleep(0)
     gone.cancel()
     await asyncio.gather(gone, return_exceptions=True)
@@ -157,7 +157,7 @@ def test_idle_connections_of_one_kind_make_room_for_another(store: PostgresStore
 async def _awaited(store: PostgresStore) -> None:
     async def nothing(_: Session) -> None: ...
 
-    await asyncio.gather(*(store.transactions.atransact(nothing) for _ in range(4)))
+    await asyncio.gather(*(store.transactions.atransact(nothing, Wants.PSYCOPG_ASYNC) for _ in range(4)))
 
 
 async def test_a_worker_returns_to_two_connections_and_45_idle_ones_fit_a_default_server(

@@ -146,8 +146,8 @@ async def test_a_lost_answer_to_the_commit_is_recognised(
         class Lossy:
             on_postgres = place.on_postgres
 
-            def transact(self, *args: Any) -> Any:
-                found = place.transact(*args)
+            async def atransact(self, *args: Any) -> Any:
+                found = await place.atransact(*args)
                 losses[0] += 1
                 if losses[0] == 2:  # the first makes the table
                     raise StoreUnavailable("the line broke")

@@ -15,6 +15,7 @@ from sqlalchemy.pool import NullPool
 
 from mainspring import App, Tx
 from mainspring.errors import InTransaction, InvalidInput, MissingExtra
+from mainspring.store.external.colours import finished, ready
 from mainspring.store.external.engines import UsersEngine
 from tests.transactions import bank
 from tests.transactions.test_kinds import with_driver
@@ -132,18 +133,13 @@ async def test_an_ending_that_is_refused_leaves_no_transaction_open(url: str, en
     engine = create_engine(with_driver(url, awaited=False))
     awaiting = create_async_engine(with_driver(url, awaited=True))
 
-    def impatient() -> None:
-        with UsersEngine(engine).begun(None) as connection:
-            connection.execute(half)
-            getattr(connection, ending)()
-
-    async def impatient_async() -> None:
-        async with UsersEngine(awaiting).begun_async(None) as connection:
-            await connection.execute(half)
-            await getattr(connection, ending)()
+    async def impatient() -> None:
+        async with UsersEngine(awaiting if awaited else engine).begun(None) as connection:
+            await ready(connection.execute(half))
+            await ready(getattr(connection, ending)())
 
     with pytest.raises(InTransaction, match="leave that to"):
-        await (impatient_async() if awaited else asyncio.to_thread(impatient))
+        await (impatient() if awaited else asyncio.to_thread(lambda: finished(impatient())))
     assert bank.lock_refused(url) == ""
     assert bank.entries(url) == []
     await awaiting.dispose()

@@ -17,10 +17,11 @@ import pytest
 from mainspring import App, Spec, Tx, run
 from mainspring.model.runs import NewRun
 from mainspring.model.states import State
+from mainspring.store.external.colours import run_script_async
 from mainspring.store.postgres.dialect import Dialect
 from mainspring.store.postgres.executor import UsersExecutor
 from mainspring.store.sql.runs import INSERT_RUNS
-from mainspring.store.transaction import Transaction, run_script
+from mainspring.store.transaction import Transaction
 from mainspring.store.verbs.start import start
 from mainspring.store.writes import Start
 from mainspring.testing import world
@@ -145,8 +146,8 @@ class _DeletesAfterInsert(UsersExecutor):
         self._url = url
         self.inserts = 0
 
-    def execute(self, sql: Any, values: Any) -> Any:
-        rows = super().execute(sql, values)
+    async def execute(self, sql: Any, values: Any) -> Any:
+        rows = await super().execute(sql, values)
         if sql is INSERT_RUNS:
             self.inserts += 1
             with psycopg.connect(self._url, autocommit=True) as other:
@@ -161,7 +162,7 @@ async def test_a_run_whose_id_is_freed_while_it_is_asked_for_is_started(postgres
         with psycopg.connect(postgres_url) as db:
             words = _DeletesAfterInsert(db, postgres_url)
             tx = Transaction(Dialect("mainspring"), 0, users=True)
-            (started,) = run_script(start(tx, [Start(new)]), words)
+            (started,) = await run_script_async(start(tx, [Start(new)]), words)
             db.rollback()
     assert (started.created, words.inserts) == (True, 2)
 

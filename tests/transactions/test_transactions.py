@@ -158,6 +158,32 @@ async def test_a_transaction_inside_another_is_part_of_it_and_undone_alone_when_
         assert bank.entries(url) == ["fine", "good", "outer"]
 
 
+@nested_app.transaction
+def takes_from_nothing(tx: Tx, entry: str) -> str:
+    tx.execute("INSERT INTO ledger VALUES (?)", (entry,))
+    return next(iter(()))
+
+
+@nested_app.transaction
+def takes_inside(tx: Tx, entry: str) -> str:
+    tx.execute("INSERT INTO ledger VALUES ('outer')")
+    try:
+        return takes_from_nothing(entry)
+    except RuntimeError as error:
+        return str(error)
+
+
+async def test_a_stop_iteration_rolls_back_and_is_a_runtime_error_everywhere(url: str) -> None:
+    """It would be taken for the end of a coroutine or of a generator around the function."""
+    async with world(nested_app, url=url):
+        with pytest.raises(RuntimeError, match="raised StopIteration"):
+            await asyncio.to_thread(takes_from_nothing, "plain")
+        with pytest.raises(RuntimeError, match="raised StopIteration"):
+            await (await takes_from_nothing.start("run")).result()
+        assert "raised StopIteration" in await takes_inside.aio("nested")
+    assert bank.entries(url) == ["outer"]
+
+
 waiting_app = App("sqlite://")
 
 

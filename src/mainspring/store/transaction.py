@@ -6,13 +6,9 @@ connection, on a user's blocking connection, or on a user's async connection. So
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import contextvars
 import json
-import threading
 from collections.abc import Callable, Generator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from mainspring.model.states import State
 from mainspring.store.changes import Changes
@@ -50,13 +46,13 @@ _FREE_ATTEMPTS = 5
 
 
 class Executor(Protocol):
-    """A blocking connection that executes statements."""
+    """A connection of the library's own, which executes statements."""
 
     def execute(self, sql: Sql, values: Values) -> Rows: ...
 
 
 class AsyncExecutor(Protocol):
-    """An async connection that executes statements."""
+    """A user's connection, which executes statements. On a blocking one `execute` never suspends."""
 
     async def execute(self, sql: Sql, values: Values) -> Rows: ...
 
@@ -268,60 +264,3 @@ def run_script(script: Script[T], executor: Executor) -> T:
     except StopIteration as done:
         answer: T = done.value
         return answer
-
-
-async def run_script_async(script: Script[T], executor: AsyncExecutor) -> T:
-    """Run a script to its end on an async connection."""
-    try:
-        statement = next(script)
-        while True:
-            try:
-                rows = await executor.execute(*statement)
-            except BaseException as error:  # noqa: BLE001  (a script may roll back to a savepoint)
-                statement = script.throw(error)
-            else:
-                statement = script.send(rows)
-    except StopIteration as done:
-        answer: T = done.value
-        return answer
-
-
-class BlockingExecutor:
-    """Executes statements on a user's async connection for blocking code on another thread: on the event loop, one after the other."""
-
-    def __init__(self, executor: AsyncExecutor, loop: asyncio.AbstractEventLoop) -> None:
-        self._executor = executor
-        self._loop = loop
-
-    def execute(self, sql: Sql, values: Values) -> Rows:
-        return asyncio.run_coroutine_threadsafe(self._executor.execute(sql, values), self._loop).result()
-
-
-async def on_thread(work: Callable[..., T], *args: Any) -> T:
-    """Call a blocking function for an async transaction, on a new thread.
-
-    The threads of a shared pool may all be waiting for that very transaction to end.
-    """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[T] = loop.create_future()
-
-    def answer(value: T | None, error: BaseException | None) -> None:
-        if done.done():
-            return
-        if error is not None:
-            done.set_exception(error)
-        else:
-            done.set_result(cast("T", value))
-
-    def run() -> None:
-        value, caught = None, None
-        try:
-            value = context.run(work, *args)
-        except BaseException as error:  # noqa: BLE001  (it is raised where the work is awaited)
-            caught = error
-        with contextlib.suppress(RuntimeError):  # the loop has been closed
-            loop.call_soon_threadsafe(answer, value, caught)
-
-    context = contextvars.copy_context()
-    threading.Thread(target=run, name="mainspring-transaction", daemon=True).start()
-    return await done

@@ -22,10 +22,10 @@ from mainspring.errors import InTransaction as InTransactionError
 from mainspring.errors import InvalidInput
 from mainspring.operations.runs.actions import RunActions
 from mainspring.store.external import sqlalchemy
+from mainspring.store.external.colours import called, finished, on_thread
 from mainspring.store.external.deferred import Cancel
-from mainspring.store.external.join import nested, nested_async
+from mainspring.store.external.join import nested
 from mainspring.store.messages import Entry, Post
-from mainspring.store.transaction import on_thread
 from mainspring.store.verbs.messages import send
 from mainspring.store.verbs.start import start
 from mainspring.store.verbs.stop import cancel
@@ -81,24 +81,15 @@ class InTransaction:
         """Refuse nothing: the transaction's function knows whether it can await a coroutine."""
 
     def block(self, work: Coroutine[Any, Any, R]) -> R:
-        if self._scope.is_async:
-            return self.runtime.block(work)
-        try:
-            work.send(None)
-        except StopIteration as done:
-            value: R = done.value
-            return value
-        work.close()
-        raise AssertionError("a verb waited for the loop inside a blocking transaction")
+        return self.runtime.block(work) if self._scope.is_async else finished(work)
 
     # -- functions -----------------------------------------------------------------------------------------------------
     def call(self, function: Function, args: Args, kwargs: Kwargs, options: Options) -> Coroutine[Any, Any, Any]:
         if function.kind == "workflow":
             _refuse_waiting(f"{function.name}(…)")
-        if function.kind == "transaction" and function.is_async:
-            return self._nested_async(TransactionCall.of(self.runtime.registry.known(function), args, kwargs))
         if function.kind == "transaction":
-            return self._nested_on_thread(TransactionCall.of(self.runtime.registry.known(function), args, kwargs))
+            made = TransactionCall.of(self.runtime.registry.known(function), args, kwargs)
+            return self._nested(made) if function.is_async else self._nested_on_thread(made)
         return Outside(self.runtime).call(function, args, kwargs, options)
 
     def call_blocking(self, function: Function, args: Args, kwargs: Kwargs, options: Options) -> Any:
@@ -106,35 +97,25 @@ class InTransaction:
             _refuse_waiting(f"{function.name}(…)")
         if function.kind == "transaction":
             made = TransactionCall.of(self.runtime.registry.known(function), args, kwargs)
-            return self.runtime.block(self._nested_async(made)) if function.is_async else self._nested(made)
+            return self.runtime.block(self._nested(made)) if function.is_async else finished(self._nested(made))
         return Outside(self.runtime).call_blocking(function, args, kwargs, options)
 
-    def _nested(self, call: TransactionCall) -> Any:
+    @ours
+    async def _nested(self, call: TransactionCall) -> Any:
         """Execute a transaction as part of the open one. If it fails, only its own work is rolled back."""
         scope = self._scope
         session = _open(scope, call)
         _refuse_other_colour(scope, call)
-        session.flush()  # so that a rollback of the nested one keeps earlier work
-        with _deferred_together(scope.deferred), nested(session.joined.executor):
-            value = call.made(session)
-            session.flush()
-        return value
-
-    @ours
-    async def _nested_async(self, call: TransactionCall) -> Any:
-        scope = self._scope
-        session = _open(scope, call)
-        _refuse_other_colour(scope, call)
-        await session.flush_async()
+        await session.flush_async()  # so that a rollback of the nested one keeps earlier work
         with _deferred_together(scope.deferred):
-            async with nested_async(session.joined.async_executor):
-                value = await call.made(session)
+            async with nested(session.joined.executor):
+                value = await (call.made(session) if call.is_async else called(call.made)(session))
                 await session.flush_async()
         return value
 
     @ours
     async def _nested_on_thread(self, call: TransactionCall) -> Any:
-        return await asyncio.to_thread(self._nested, call)
+        return await asyncio.to_thread(lambda: finished(self._nested(call)))
 
     # -- starting ------------------------------------------------------------------------------------------------------
     def start(self, calls: Sequence[Invocation]) -> Coroutine[Any, Any, list[StartedRun]]:
@@ -267,7 +248,7 @@ class InTransaction:
                 "what this would change is in the app's own database, and this transaction is in another one; "
                 "do it before or after"
             )
-        return await scope.joined.within_async(work) if scope.joined.is_async else scope.joined.within(work)
+        return await scope.joined.within_async(work)
 
     async def _join(self, work: Callable[[Transaction], Script[T]]) -> T:
         """Execute `work` in the transaction: at once on a blocking connection, awaited on an async one."""

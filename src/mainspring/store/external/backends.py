@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from mainspring.errors import InTransaction, InvalidInput, StoreUnavailable
 from mainspring.store.external import sqlalchemy
 from mainspring.store.external.engines import UsersEngine, require_open
-from mainspring.store.external.join import EngineSession, Joined
+from mainspring.store.external.join import Joined
 from mainspring.store.external.placeholders import for_psycopg, for_sqlite
+from mainspring.store.external.transactions import JoinedSession
 from mainspring.store.external.tx import Tx, Wants
 from mainspring.store.sql.dialect import PlainDialect
 from mainspring.store.sqlite.borrowed import BorrowedConnection
@@ -31,22 +32,14 @@ _PLAIN = PlainDialect()
 
 
 class Backend(Protocol):
-    """Another database in which transactions can be executed."""
-
-    @property
-    def on_postgres(self) -> bool: ...
-    def transact(self, work: Callable[[OpenSession], T], wants: Wants, isolation: str | None) -> T: ...
-    def close(self) -> None: ...
-
-
-class AsyncBackend(Protocol):
-    """Another database in which transactions can be executed on async connections."""
+    """Another database in which transactions can be executed, on a blocking or an async connection as the function wants it."""
 
     @property
     def on_postgres(self) -> bool: ...
     async def atransact(
         self, work: Callable[[OpenSession], Awaitable[T]], wants: Wants, isolation: str | None
     ) -> T: ...
+    def close(self) -> None: ...
 
 
 # -- SQLite ------------------------------------------------------------------------------------------------------------
@@ -58,7 +51,7 @@ class SqliteBackend:
     def __init__(self, path: str) -> None:
         self._path = path
 
-    def transact(self, work: Callable[[OpenSession], T], wants: Wants, isolation: str | None) -> T:
+    async def atransact(self, work: Callable[[OpenSession], Awaitable[T]], wants: Wants, isolation: str | None) -> T:
         del isolation  # one writer at a time: always serializable
         if wants in {Wants.PSYCOPG, Wants.PSYCOPG_ASYNC}:
             raise InvalidInput(f"the database of this transaction is a SQLite file, which has no {wants.value}")
@@ -66,12 +59,11 @@ class SqliteBackend:
             self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False, factory=BorrowedConnection
         )
         try:
-            session = SqliteSession(
-                connection, sqlalchemy.wrap("sqlite://", connection) if wants.of_sqlalchemy else None
-            )
+            session = SqliteSession(connection)
             try:
+                await session.provide(wants)
                 connection.begin()
-                answer = work(session)
+                answer = await work(session)
                 session.end()
                 connection.end("COMMIT")
             except sqlite3.OperationalError as error:
@@ -81,7 +73,7 @@ class SqliteBackend:
             finally:
                 session.end()
                 connection.end("ROLLBACK")
-                session.close()
+                await session.close()
         finally:
             connection.stop_reading()  # `close` alone would wait for the last open cursor
             connection.close()
@@ -92,17 +84,21 @@ class SqliteBackend:
 
 
 # -- SQLAlchemy --------------------------------------------------------------------------------------------------------
-class _AlchemySession(EngineSession):
-    """An open transaction on a blocking connection, which also has a `Tx` and the driver's own connection."""
+class _AlchemySession(JoinedSession):
+    """An open transaction on an engine's connection. A blocking one also has a `Tx` and the driver's own connection."""
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, *, is_async: bool) -> None:
         executor = sqlalchemy.AlchemyExecutor(connection, _PLAIN)
-        super().__init__(Joined(_PLAIN, executor=executor), sqlalchemy.Wrapped(connection))
+        super().__init__(Joined(_PLAIN, executor, is_async=is_async), sqlalchemy.Wrapped(connection))
         self._db = connection
 
     def give(self, wants: Wants) -> Any:
         if wants.of_sqlalchemy:
             return super().give(wants)
+        if self.joined.is_async:
+            raise InTransaction(
+                f"a transaction on an AsyncEngine has no {wants.value}; annotate its first parameter with AsyncSession or AsyncConnection"
+            )
         if wants is Wants.TX:
             return Tx(self._execute)
         raw = self._db.connection.dbapi_connection
@@ -119,25 +115,10 @@ class _AlchemySession(EngineSession):
         cursor: Cursor = self._db.exec_driver_sql(spelled, (values if by_name else tuple(values)) or None)
         return cursor
 
-    def flush(self) -> None:
-        super().flush()
-        if self._db.dialect.name == "sqlite":
+    async def flush_async(self) -> None:
+        await super().flush_async()
+        if self._db.dialect.name == "sqlite" and not self.joined.is_async:
             require_open(self._db)
-
-
-class _AwaitedAlchemySession(EngineSession):
-    """An open transaction on an async connection."""
-
-    def __init__(self, connection: Any) -> None:
-        executor = sqlalchemy.AlchemyAsyncExecutor(connection, _PLAIN, lambda _: None)
-        super().__init__(Joined(_PLAIN, async_executor=executor), sqlalchemy.Wrapped(connection))
-
-    def give(self, wants: Wants) -> Any:
-        if wants.of_sqlalchemy:
-            return super().give(wants)
-        raise InTransaction(
-            f"a transaction on an AsyncEngine has no {wants.value}; annotate its first parameter with AsyncSession or AsyncConnection"
-        )
 
 
 class EngineBackend:
@@ -147,15 +128,10 @@ class EngineBackend:
         self._engine = UsersEngine(engine)
         self.on_postgres: bool = engine.dialect.name == "postgresql"
 
-    def transact(self, work: Callable[[OpenSession], T], wants: Wants, isolation: str | None) -> T:
-        del wants
-        with self._engine.begun(isolation) as connection:
-            return work(_AlchemySession(connection))
-
     async def atransact(self, work: Callable[[OpenSession], Awaitable[T]], wants: Wants, isolation: str | None) -> T:
         del wants
-        async with self._engine.begun_async(isolation) as connection:
-            return await work(_AwaitedAlchemySession(connection))
+        async with self._engine.begun(isolation) as connection:
+            return await work(_AlchemySession(connection, is_async=self._engine.is_async))
 
     def close(self) -> None:
         """Do nothing: the engine is the user's."""

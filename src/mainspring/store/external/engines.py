@@ -5,17 +5,20 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from mainspring.errors import InTransaction, InvalidInput
+from mainspring.store.external.colours import entered, ready
 from mainspring.store.external.sqlalchemy import judged
 from mainspring.store.external.tx import ENDED
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator, Mapping
+    from collections.abc import AsyncGenerator, Callable, Mapping
 
     from mainspring.store.external.tx import Wants
+
+T = TypeVar("T")
 
 _INSTEAD = "give App a URL, and the engine's connections to app.joined(…) or @app.transaction(database=engine)"
 _ALIASES = {"database": "dbname", "passwd": "password", "username": "user"}
@@ -53,39 +56,26 @@ class UsersEngine:
         """Whether the engine provides this kind of connection to functions: its connections are all blocking or all async."""
         return wants.of_sqlalchemy and wants.is_awaited is self.is_async
 
-    @contextlib.contextmanager
-    def begun(self, isolation: str | None) -> Generator[Any]:
+    @contextlib.asynccontextmanager
+    async def begun(self, isolation: str | None) -> AsyncGenerator[Any]:
         """A connection with one open transaction, committed at the end of the block, rolled back by an exception."""
         from sqlalchemy.exc import DBAPIError  # noqa: PLC0415
 
         try:
-            with self.engine.connect() as connection:
-                connection.execution_options(**_options(isolation))
-                with connection.begin():
-                    guard = _begin(connection)
+            async with entered(self.engine.connect()) as connection:
+                await ready(connection.execution_options(**_options(isolation)))
+                async with entered(connection.begin()):
+                    guard = await self._on(connection, _begin)
                     try:
                         yield connection
                     finally:
-                        guard.end(connection)
+                        await self._on(connection, guard.end)
         except DBAPIError as error:
             _raise(error, self.engine)
 
-    @contextlib.asynccontextmanager
-    async def begun_async(self, isolation: str | None) -> AsyncGenerator[Any]:
-        """An async connection with one open transaction, committed at the end of the block, rolled back by an exception."""
-        from sqlalchemy.exc import DBAPIError  # noqa: PLC0415
-
-        try:
-            async with self.engine.connect() as connection:
-                await connection.execution_options(**_options(isolation))
-                async with connection.begin():
-                    guard = await connection.run_sync(_begin)
-                    try:
-                        yield connection
-                    finally:
-                        await connection.run_sync(guard.end)
-        except DBAPIError as error:
-            _raise(error, self.engine)
+    async def _on(self, connection: Any, work: Callable[[Any], T]) -> T:
+        """Call a function with the connection, or with the blocking one behind an async connection."""
+        return cast("T", await connection.run_sync(work)) if self.is_async else work(connection)
 
 
 def _options(isolation: str | None) -> dict[str, Any]:

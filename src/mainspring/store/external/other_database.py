@@ -23,15 +23,15 @@ from msgspec import Struct
 
 from mainspring.errors import InvalidInput
 from mainspring.store.external import outcomes
+from mainspring.store.external.colours import called, finished, run_script_async
 from mainspring.store.external.outcomes import Key, Outcome
 from mainspring.store.external.tx import Again, Wants
 from mainspring.store.open import shown, sqlite_path
-from mainspring.store.transaction import run_script, run_script_async
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Sequence
 
-    from mainspring.store.external.backends import AsyncBackend, Backend
+    from mainspring.store.external.backends import Backend
     from mainspring.store.external.transactions import OpenSession, Session, Transactions
     from mainspring.store.transaction import Script
 
@@ -88,7 +88,7 @@ class OtherDatabase:
 
     def transact(self, work: Callable[[OpenSession], T], wants: Wants, isolation: str | None) -> T:
         """Execute a transaction without recording its outcome."""
-        return self._blocking().transact(work, wants, isolation)
+        return finished(self._blocking().atransact(called(work), wants, isolation))
 
     async def atransact(self, work: Callable[[OpenSession], Awaitable[T]], wants: Wants, isolation: str | None) -> T:
         """Execute a transaction on the running loop, without recording its outcome."""
@@ -102,22 +102,12 @@ class OtherDatabase:
         `check` is called after the row of the outcome is inserted, and raises if the transaction must not commit. Until this one ends,
         no other worker can commit the same transaction.
         """
-        self._make_ready()
-        backend = self._blocking()
 
-        def within(session: OpenSession) -> Outcome:
-            executor = session.joined.executor
-            run_script(outcomes.forget(done), executor)
-            if way.look and (found := run_script(outcomes.look(way.key), executor)):
-                return found
-            outcome = work(session)
-            with _taken_means_again():
-                run_script(_kept(way, outcome, backend), executor)
+        async def checked() -> None:
             check()
-            return outcome
 
-        with self._forgetting() as done:
-            return backend.transact(within, wants, way.isolation)
+        self._make_ready()
+        return finished(self._once(self._blocking(), way, called(work), wants, checked))
 
     async def aonce(
         self,
@@ -129,10 +119,18 @@ class OtherDatabase:
         """Execute a transaction once, on the running loop; see `once`."""
         if not self._ready:
             await asyncio.to_thread(self._make_ready)
-        backend = self._awaiting()
+        return await self._once(self._awaiting(), way, work, wants, check)
 
+    async def _once(
+        self,
+        backend: Backend,
+        way: Way,
+        work: Callable[[OpenSession], Awaitable[Outcome]],
+        wants: Wants,
+        check: Callable[[], Awaitable[None]],
+    ) -> Outcome:
         async def within(session: OpenSession) -> Outcome:
-            executor = session.joined.async_executor
+            executor = session.joined.executor
             await run_script_async(outcomes.forget(done), executor)
             if way.look and (found := await run_script_async(outcomes.look(way.key), executor)):
                 return found
@@ -152,17 +150,17 @@ class OtherDatabase:
         """
         backend = self._blocking()
 
-        def within(session: OpenSession) -> Outcome:
-            found = run_script(outcomes.look(way.key), session.joined.executor)
+        async def within(session: OpenSession) -> Outcome:
+            found = await run_script_async(outcomes.look(way.key), session.joined.executor)
             if found is None:
                 with _taken_means_again():
-                    run_script(_kept(way, Outcome("", ""), backend), session.joined.executor)
+                    await run_script_async(_kept(way, Outcome("", ""), backend), session.joined.executor)
                 raise _NotMade
             return found
 
         while True:
             try:
-                return backend.transact(within, Wants.TX, None)
+                return finished(backend.atransact(within, Wants.TX, None))
             except _NotMade:
                 return None
             except Again:
@@ -178,17 +176,22 @@ class OtherDatabase:
         These are outcomes recorded by a process that died before it deleted the row, and those of deleted runs.
         """
         self._make_ready()
-        store, backend = own.store_id(), self._blocking()
-        there = backend.transact(
-            lambda session: run_script(outcomes.left(store), session.joined.executor), Wants.TX, None
-        )
+        there = self._run(outcomes.left(own.store_id()))
         count = 0
         for first in range(0, len(there), _SWEPT_AT_ONCE):
             useless = own.transact(partial(_no_longer_needed, there[first : first + _SWEPT_AT_ONCE]))
             if useless:
-                backend.transact(partial(_forget, useless), Wants.TX, None)
+                self._run(outcomes.forget(useless))
             count += len(useless)
         return count
+
+    def _run(self, script: Script[T]) -> T:
+        """Run a script in a transaction of its own, on a blocking connection."""
+        return finished(
+            self._blocking().atransact(
+                lambda session: run_script_async(script, session.joined.executor), Wants.TX, None
+            )
+        )
 
     @contextlib.contextmanager
     def _forgetting(self) -> Generator[list[Key]]:
@@ -215,16 +218,12 @@ class OtherDatabase:
                 self._backend = _backend_of(self.database)
             return self._backend
 
-    def _awaiting(self) -> AsyncBackend:
+    def _awaiting(self) -> Backend:
         if self._is_async_engine:
             from mainspring.store.external.backends import EngineBackend  # noqa: PLC0415  (only where it is used)
 
             return EngineBackend(self.database)
-        from mainspring.store.postgres.transactions import PostgresBackend  # noqa: PLC0415  (only the driver in use is loaded)
-
-        backend = self._blocking()
-        assert isinstance(backend, PostgresBackend)  # noqa: S101  (checked when the function was registered)
-        return backend
+        return self._blocking()
 
     def _make_ready(self) -> None:
         """Create the table of outcomes, if it does not exist. Of several processes that try at once, some fail and retry."""
@@ -232,9 +231,7 @@ class OtherDatabase:
             return
         for left in reversed(range(_CREATIONS)):
             try:
-                self._blocking().transact(
-                    lambda session: session.joined.executor.execute(outcomes.CREATE, {}), Wants.TX, None
-                )
+                self._run(outcomes.create())
                 break
             except Exception as error:
                 if not left or not (_is_taken(error) or isinstance(error, Again)):
@@ -270,7 +267,7 @@ def _backend_of(database: Any) -> Backend:
     return PostgresBackend(database)
 
 
-def _kept(way: Way, outcome: Outcome, backend: Backend | AsyncBackend) -> Script[None]:
+def _kept(way: Way, outcome: Outcome, backend: Backend) -> Script[None]:
     return outcomes.keep(way.key, way.store, outcome, way.idle if backend.on_postgres else None)
 
 
@@ -293,7 +290,3 @@ def _is_taken(error: BaseException) -> bool:
 
 def _no_longer_needed(keys: Sequence[Key], session: Session) -> list[Key]:
     return session.joined.run(lambda tx: outcomes.no_longer_needed(tx, keys))
-
-
-def _forget(keys: list[Key], session: OpenSession) -> None:
-    run_script(outcomes.forget(keys), session.joined.executor)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mainspring.store.transaction import Script, Transaction
 
 TABLE = "mainspring_outcomes"
-CREATE = f"""
+_CREATE = f"""
   CREATE TABLE IF NOT EXISTS {TABLE} (
     run        VARCHAR(64) NOT NULL,
     generation VARCHAR(32) NOT NULL,
@@ -68,6 +68,11 @@ class Outcome(Struct, frozen=True):
 
     output: str
     deferred: str
+
+
+def create() -> Script[None]:
+    """Create the table, if it does not exist."""
+    yield _CREATE, {}
 
 
 def look(key: Key) -> Script[Outcome | None]:

@@ -11,6 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from mainspring.errors import InvalidInput, MissingExtra, StoreUnavailable
+from mainspring.store.external.colours import ready
 from mainspring.store.external.tx import Again, Wants, no_such
 from mainspring.store.sql.dialect import PlainDialect
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mainspring.store.sql.dialect import Dialect, Sql
-    from mainspring.store.transaction import AsyncExecutor, Executor, Rows, Values
+    from mainspring.store.transaction import AsyncExecutor, Rows, Values
 
     Native = Callable[[Any], AsyncExecutor | None]
 
@@ -57,25 +58,14 @@ class Wrapped:
     def _is_async(self) -> bool:
         return hasattr(self._connection, "sync_connection")
 
-    def flush(self) -> None:
+    async def flush(self) -> None:
         """Send the pending statements of sessions."""
         for session in self._sessions:
-            session.flush()
+            await ready(session.flush())
 
-    async def flush_async(self) -> None:
-        """Send the pending statements of async sessions."""
-        for session in self._sessions:
-            await session.flush()
-
-    def close(self) -> None:
-        for session in self._sessions:
-            session.close()
-        self._connection.close()
-
-    async def close_async(self) -> None:
-        for session in self._sessions:
-            await session.close()
-        await self._connection.close()
+    async def close(self) -> None:
+        for each in (*self._sessions, self._connection):
+            await ready(each.close())
 
 
 def _session_class(wants: Wants) -> Any:
@@ -86,30 +76,26 @@ def _session_class(wants: Wants) -> Any:
         raise MissingExtra(f"this transaction wants a {wants.value}, and {path} cannot be imported: {error}") from error
 
 
-def wrap(url: str, raw: Any) -> Wrapped:
+async def wrap(url: str, raw: Any, wants: Wants) -> Wrapped:
     """Wrap a connection without an open transaction as SQLAlchemy's."""
+    if wants.is_awaited:
+        require_greenlet()
     try:
         from sqlalchemy import create_engine  # noqa: PLC0415
         from sqlalchemy.pool import StaticPool  # noqa: PLC0415
     except ImportError as error:
         raise MissingExtra(f"this transaction wants SQLAlchemy: {_EXTRA}") from error
-    engine = create_engine(url, creator=lambda: raw, poolclass=StaticPool)
-    connection = engine.connect()
-    connection.begin()
-    return Wrapped(connection)
+    if wants.is_awaited:
+        from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415
 
+        async def given(*_: object, **__: object) -> Any:
+            return raw
 
-async def wrap_async(url: str, raw: Any) -> Wrapped:
-    """Wrap an async connection without an open transaction as SQLAlchemy's."""
-    require_greenlet()
-    from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415
-    from sqlalchemy.pool import StaticPool  # noqa: PLC0415
-
-    async def given(*_: object, **__: object) -> Any:
-        return raw
-
-    connection = await create_async_engine(url, async_creator=given, poolclass=StaticPool).connect()
-    await connection.begin()
+        engine: Any = create_async_engine(url, async_creator=given, poolclass=StaticPool)
+    else:
+        engine = create_engine(url, creator=lambda: raw, poolclass=StaticPool)
+    connection = await ready(engine.connect())
+    await ready(connection.begin())
     return Wrapped(connection)
 
 
@@ -135,18 +121,19 @@ def judged(error: Any, where: str) -> Exception:
 
 
 class AlchemyExecutor:
-    """Executes statements through a SQLAlchemy connection."""
+    """Executes statements through a connection of SQLAlchemy's, blocking or async."""
 
     def __init__(self, connection: Any, dialect: Dialect) -> None:
         self._db = connection
         self._dialect = dialect
 
-    def execute(self, sql: Sql, values: Values) -> Rows:
-        return _rows(self._db.execute(_text(self._dialect.spelled(sql)), self._dialect.values(values)))
+    async def execute(self, sql: Sql, values: Values) -> Rows:
+        found = self._db.execute(_text(self._dialect.spelled(sql)), self._dialect.values(values))
+        return _rows(await ready(found))
 
 
-class AlchemyAsyncExecutor:
-    """Executes statements through an async connection or session of SQLAlchemy's.
+class JoinedAlchemyExecutor:
+    """Executes statements through a user's async connection or session of SQLAlchemy's, which is looked at when first used.
 
     `native` makes an executor for the connection of a known driver. Other drivers are used through SQLAlchemy.
     """
@@ -156,21 +143,15 @@ class AlchemyAsyncExecutor:
         self._dialect = dialect
         self._native = native
         self._executor: AsyncExecutor | None = None
-        self._db: Any = None
 
     async def execute(self, sql: Sql, values: Values) -> Rows:
-        if self._db is None:
-            self._db = await self._begun()
-        if self._executor is not None:
-            return await self._executor.execute(sql, values)
-        return _rows(await self._db.execute(_text(self._dialect.spelled(sql)), self._dialect.values(values)))
-
-    async def _begun(self) -> Any:
-        db = await _connection_of(self._given)
-        if not db.in_transaction():
-            await db.begin()
-        self._executor = self._native((await db.get_raw_connection()).driver_connection)
-        return db
+        if self._executor is None:
+            db = await _connection_of(self._given)
+            if not db.in_transaction():
+                await db.begin()
+            raw = (await db.get_raw_connection()).driver_connection
+            self._executor = self._native(raw) or AlchemyExecutor(db, self._dialect)
+        return await self._executor.execute(sql, values)
 
 
 def _follow(session: Any) -> None:
@@ -210,13 +191,13 @@ def _none(raw: Any) -> None:
     del raw
 
 
-def unwrap(given: Any, dialect: Dialect, native: Native = _none) -> tuple[Any, Executor | None, AsyncExecutor | None]:
-    """The driver's connection behind a user's (None for an async one), and an executor for it.
+def unwrap(given: Any, dialect: Dialect, native: Native = _none) -> tuple[Any, AsyncExecutor | None]:
+    """The driver's connection behind a user's, and an executor for it. An async one has no connection yet: None.
 
-    `native` is for `AlchemyAsyncExecutor`. A connection that is not SQLAlchemy's is returned as it is.
+    `native` is for `JoinedAlchemyExecutor`. A connection that is not SQLAlchemy's is returned as it is.
     """
     if "sqlalchemy" not in sys.modules:
-        return given, None, None
+        return given, None
     from sqlalchemy import Connection  # noqa: PLC0415
     from sqlalchemy.orm import Session, scoped_session  # noqa: PLC0415
 
@@ -229,15 +210,15 @@ def unwrap(given: Any, dialect: Dialect, native: Native = _none) -> tuple[Any, E
     if isinstance(given, Connection):
         if not given.in_transaction():
             given.begin()
-        return given.connection.dbapi_connection, AlchemyExecutor(given, dialect), None
+        return given.connection.dbapi_connection, AlchemyExecutor(given, dialect)
     if _is_awaited(given):
         require_greenlet()
         if hasattr(given, "sync_session"):
             _follow(given.sync_session)
-        return None, None, AlchemyAsyncExecutor(given, dialect, native)
+        return None, JoinedAlchemyExecutor(given, dialect, native)
     if type(given).__module__.startswith("sqlalchemy."):
         raise InvalidInput(f"a SQLAlchemy Connection or Session can be joined, not {type(given).__name__}")
-    return given, None, None
+    return given, None
 
 
 def _is_awaited(given: Any) -> bool:
@@ -256,7 +237,7 @@ async def _connection_of(given: Any) -> Any:
 
 def has_begun(given: Any) -> bool:
     """Whether a transaction is open on a user's SQLite connection. Unknown for async ones of SQLAlchemy's."""
-    raw, _, _ = unwrap(given, PlainDialect())
+    raw, _ = unwrap(given, PlainDialect())
     return bool(getattr(raw, "in_transaction", False))  # drivers of other databases do not have this attribute
 
 

@@ -8,11 +8,14 @@ may have committed and the response was lost. A caller that must know has to loo
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from mainspring.errors import InTransaction
 from mainspring.model.clock import SystemClock
 from mainspring.model.ids import IdMaker
+from mainspring.store.external.colours import called, finished
 from mainspring.store.external.tx import Wants
+from mainspring.store.verbs.record import record_outcome
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -21,7 +24,9 @@ if TYPE_CHECKING:
     from mainspring.model.states import State
     from mainspring.store.external.engines import UsersEngine
     from mainspring.store.external.join import Joined
+    from mainspring.store.external.sqlalchemy import Wrapped
     from mainspring.store.sealing.payloads import Payloads
+    from mainspring.store.transaction import Script, Transaction
     from mainspring.store.writes import RecordStep
 
     Within = Callable[[], AbstractContextManager[Any]]
@@ -30,36 +35,64 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class OpenSession(Protocol):
+class OpenSession(ABC):
     """One open transaction, in the app's database or another: the connection for the user's function, and the library's access to it."""
 
     @property
+    @abstractmethod
     def joined(self) -> Joined:
         """The transaction for the library's verbs."""
-        ...
 
+    @abstractmethod
     def give(self, wants: Wants) -> Any:
         """The connection or session that a function in this transaction is given. Raises `InTransaction` if there is none of that kind."""
-        ...
+
+    @abstractmethod
+    async def flush_async(self) -> None:
+        """Send pending statements of an ORM, and check that the function has left the transaction open."""
 
     def flush(self) -> None:
-        """Send pending statements of an ORM, and check that the function has left the transaction open."""
-        ...
-
-    async def flush_async(self) -> None:
-        """Send pending statements of an ORM on an async connection, and check that the transaction is open."""
-        ...
+        """See `flush_async`, on a blocking connection."""
+        finished(self.flush_async())
 
 
-class Session(OpenSession, Protocol):
+class Session(OpenSession):
     """An open transaction in the app's own database."""
 
     def record(self, write: RecordStep, now: int) -> State | None:
-        """Record the outcome as the last statement of the transaction; see `mainspring.store.verbs.record.record_outcome`.
+        """Record the outcome on a blocking connection; see `mainspring.store.verbs.record.record_outcome`.
 
-        The transaction may be committed in the same round trip, so no statement may follow.
+        This is the last statement of the transaction, which may be committed in the same round trip.
         """
-        ...
+        joined = self.joined
+        return joined.run(lambda tx: record_outcome(tx, write, joined.started), now)
+
+
+class JoinedSession(Session):
+    """A transaction on a user's connection. Functions are given the connections and sessions of `wrapped`, if there is one."""
+
+    def __init__(self, joined: Joined, wrapped: Wrapped | None = None) -> None:
+        self._joined = joined
+        self._wrapped = wrapped
+
+    @property
+    def joined(self) -> Joined:
+        return self._joined
+
+    def give(self, wants: Wants) -> Any:
+        if self._wrapped is not None:
+            return self._wrapped.give(wants)
+        if wants is not Wants.NOTHING:
+            raise InTransaction(
+                f"a transaction that wants a {wants.value} is called inside one on a connection of yours (within=); "
+                "call them one after the other"
+            )
+        return None
+
+    async def flush_async(self) -> None:
+        """Send the pending statements of sessions. The owner of another connection has sent its own."""
+        if self._wrapped is not None:
+            await self._wrapped.flush()
 
 
 class Transactions(ABC):
@@ -75,26 +108,28 @@ class Transactions(ABC):
         """Set the engine and the codec, before the first transaction."""
         self.engine, self.payloads = engine or self.engine, payloads or self.payloads
 
-    @abstractmethod
     def transact(self, work: Callable[[Session], T], wants: Wants = Wants.TX, isolation: str | None = None) -> T:
         """Call `work` in a transaction, on a blocking connection."""
+        return finished(self.atransact(called(work), wants, isolation))
 
     @abstractmethod
     async def atransact(self, work: Callable[[Session], Awaitable[T]], wants: Wants, isolation: str | None = None) -> T:
-        """Call `work` in a transaction on the running loop, if the database's driver has async connections."""
+        """Call `work` in a transaction, on a connection of the kind that the function wants: blocking, or async on the running loop."""
 
     def transact_within(self, within: Within, work: Callable[[Session], T]) -> T:
         """Call `work` in a transaction that `within` opens on a user's blocking connection and commits."""
-        return self._transact_on(within(), work, on_engine=False)
+        return finished(self._transact_on(within(), called(work)))
 
     @abstractmethod
-    def _transact_on(self, opened: AbstractContextManager[Any], work: Callable[[Session], T], *, on_engine: bool) -> T:
-        """Call `work` in a transaction that is opened on a user's connection."""
+    async def _transact_on(
+        self, opened: Any, work: Callable[[Session], Awaitable[T]], engine: UsersEngine | None = None
+    ) -> T:
+        """Call `work` in a transaction that a context manager opens on a user's connection: of the engine, or of `within`."""
 
     def store_id(self) -> str:
         """A permanent name of this database, created on first use. Of several processes that try, one succeeds."""
         if self._store_id is None:
-            self._store_id = self.transact(_named)
+            self._store_id = self.transact(lambda session: session.joined.run(_named))
         return self._store_id
 
     @abstractmethod
@@ -102,11 +137,9 @@ class Transactions(ABC):
         """Join the transaction that is open on a user's own connection. Begins one if the driver does not."""
 
 
-def _named(session: Session) -> str:
-    execute = session.joined.executor.execute
-    execute(
-        "INSERT INTO meta (key, value) VALUES ('store', :id) ON CONFLICT DO NOTHING",
-        {"id": IdMaker(SystemClock()).new()},
+def _named(tx: Transaction) -> Script[str]:
+    yield from tx.execute(
+        "INSERT INTO meta (key, value) VALUES ('store', :id) ON CONFLICT DO NOTHING", id=IdMaker(SystemClock()).new()
     )
-    found: str = execute("SELECT value FROM meta WHERE key = 'store'", {})[0][0]
+    found: str = (yield from tx.execute("SELECT value FROM meta WHERE key = 'store'"))[0][0]
     return found

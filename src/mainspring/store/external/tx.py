@@ -48,15 +48,11 @@ class Wants(Enum):
     SQLMODEL_ASYNC_SESSION = "sqlmodel.ext.asyncio.session.AsyncSession"
     NOTHING = "connection of its own, opened by within="
 
-    @property
-    def of_sqlalchemy(self) -> bool:
+    def __init__(self, name: str) -> None:
+        self.of_sqlalchemy = name.startswith("sql") and name != "sqlite3.Connection"
         """Whether this is a connection or session of SQLAlchemy's or SQLModel's."""
-        return self.value.startswith("sql") and self is not Wants.SQLITE
-
-    @property
-    def is_awaited(self) -> bool:
+        self.is_awaited = "Async" in name or name == "aiosqlite.Connection"
         """Whether functions with this kind are `async def`."""
-        return "Async" in self.value or self is Wants.AIOSQLITE
 
 
 def no_such(wants: Wants) -> InTransaction:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import psycopg
 from psycopg.pq import PipelineStatus
 from psycopg.rows import tuple_row
 from psycopg.types.string import TextLoader
 
+from mainspring.store.external.colours import entered, ready
 from mainspring.store.postgres.database import LOCKED
 from mainspring.store.transaction import Blocked, Transaction, run_script
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from mainspring.store.transaction import Read, Rows, Script, Values
 
 T = TypeVar("T")
+UsersConnection: TypeAlias = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
 
 PATIENCE = "100ms"
 """How long a transaction that has locked rows waits for another one's."""
@@ -46,37 +48,22 @@ class PostgresExecutor:
 
 
 class UsersExecutor:
-    """Executes statements on a user's psycopg connection, whatever its row and cursor factories."""
+    """Executes statements on a user's psycopg connection, blocking or async, whatever its row and cursor factories."""
 
-    def __init__(self, connection: psycopg.Connection[Any], dialect: Dialect) -> None:
+    def __init__(self, connection: UsersConnection, dialect: Dialect) -> None:
         self._db = connection
         self._dialect = dialect
-
-    def execute(self, sql: Sql, values: Values) -> Rows:
-        with psycopg.Cursor(self._db, row_factory=tuple_row) as cursor:
-            _load_json_as_text(cursor)
-            cursor.execute(self._dialect(sql), values)
-            if self._db.info.pipeline_status != PipelineStatus.OFF:
-                with _rows_or_none():
-                    return cursor.fetchall()
-            return cursor.fetchall() if cursor.description else []
-
-
-class UsersAsyncExecutor:
-    """Executes statements on a user's async psycopg connection."""
-
-    def __init__(self, connection: psycopg.AsyncConnection[Any], dialect: Dialect) -> None:
-        self._db = connection
-        self._dialect = dialect
+        self.is_async = isinstance(connection, psycopg.AsyncConnection)
+        self._cursor: Any = psycopg.AsyncCursor if self.is_async else psycopg.Cursor
 
     async def execute(self, sql: Sql, values: Values) -> Rows:
-        async with psycopg.AsyncCursor(self._db, row_factory=tuple_row) as cursor:
+        async with entered(self._cursor(self._db, row_factory=tuple_row)) as cursor:
             _load_json_as_text(cursor)
-            await cursor.execute(self._dialect(sql), values)
+            await ready(cursor.execute(self._dialect(sql), values))
             if self._db.info.pipeline_status != PipelineStatus.OFF:
                 with _rows_or_none():
-                    return await cursor.fetchall()
-            return await cursor.fetchall() if cursor.description else []
+                    return cast("Rows", await ready(cursor.fetchall()))
+            return cast("Rows", await ready(cursor.fetchall())) if cursor.description else []
 
 
 @contextlib.contextmanager

@@ -6,25 +6,27 @@ access: BEGIN is sent without waiting for its response, and the record of the ou
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 from psycopg.pq import TransactionStatus
 
 from mainspring.errors import InTransaction
 from mainspring.model.states import State
+from mainspring.store.external.colours import entered, ready
 from mainspring.store.external.placeholders import for_psycopg
+from mainspring.store.external.transactions import Session
 from mainspring.store.external.tx import ENDED, OVER, Again, Tx, Wants, no_such
 from mainspring.store.postgres.dialect import Statement
 from mainspring.store.postgres.executor import UsersExecutor
+from mainspring.store.postgres.libpq import stale
 from mainspring.store.sql.dialect import typed
 from mainspring.store.sql.records import RECORDED_COLUMNS, step_values
 from mainspring.store.sql.steps import ON_STEP_OR_FAIL
-from mainspring.store.verbs.record import record_outcome
 from mainspring.store.writes import RecordStep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from mainspring.store.external.join import Joined
     from mainspring.store.external.sqlalchemy import Wrapped
@@ -34,8 +36,6 @@ if TYPE_CHECKING:
     from mainspring.store.transaction import Rows, Values
 
 T = TypeVar("T")
-Sync: TypeAlias = psycopg.Connection[Any]
-Async: TypeAlias = psycopg.AsyncConnection[Any]
 
 LEVELS = {
     "read committed": psycopg.IsolationLevel.READ_COMMITTED,
@@ -79,6 +79,24 @@ _FAILED = "a statement of this transaction failed"
 _REFUSED = {"run", "epoch"}
 
 
+class BorrowedAsync(psycopg.AsyncConnection[tuple[Any, ...]]):
+    """An async connection for users' functions. Its session is always reset after use."""
+
+    dirty = True
+
+    def is_ready(self, *, fresh: bool) -> bool:
+        """See `Borrowed.is_ready`."""
+        del fresh
+        return not self.closed and not stale(self.pgconn)
+
+    async def reset(self) -> bool:
+        """See `Borrowed.reset`."""
+        cursor = await self.execute(RESET)
+        while cursor.description is None:
+            cursor.nextset()
+        return not any(left for *_, left in await cursor.fetchall())
+
+
 class Borrowed(psycopg.Connection[tuple[Any, ...]]):
     """A connection for users' functions. psycopg does not know of transactions that are begun on its wire, and must not end them."""
 
@@ -89,6 +107,10 @@ class Borrowed(psycopg.Connection[tuple[Any, ...]]):
     """Whether the session must be reset before it becomes idle."""
     fresh = True
     """Whether the session was reset since its last use, or was never used."""
+
+    def is_ready(self, *, fresh: bool) -> bool:
+        """Whether the idle connection can be given to a function. One that is given the connection itself needs a `fresh` one."""
+        return not self.closed and not self.wire.stale() and (not fresh or self.fresh or self.reset())
 
     def reset(self) -> bool:
         """Reset the session state that a function left. Return False if some of it remains."""
@@ -107,10 +129,12 @@ class Borrowed(psycopg.Connection[tuple[Any, ...]]):
         super().rollback()
 
 
-class PostgresSession:
+class PostgresSession(Session):
     """An open transaction on one connection. A function may have been given the connection itself."""
 
-    def __init__(self, connection: Sync | Async, join: Callable[[], Joined], wrapped: Wrapped | None = None) -> None:
+    def __init__(
+        self, connection: Borrowed | BorrowedAsync, join: Callable[[], Joined], wrapped: Wrapped | None = None
+    ) -> None:
         self._db = connection
         self._wrapped = wrapped
         self._over = False
@@ -131,12 +155,11 @@ class PostgresSession:
         """The transaction for the library's verbs, if any was called."""
         return self._joined
 
-    def make(self, work: Callable[[PostgresSession], T], isolation: str | None) -> T:
-        """Begin, call `work`, and commit or roll back, on a blocking connection."""
-        assert isinstance(self._db, psycopg.Connection)  # noqa: S101
-        self._db.set_isolation_level(LEVELS[isolation] if isolation else None)
-        with self._db.transaction():
-            return work(self)
+    async def make(self, work: Callable[[Session], Awaitable[T]], isolation: str | None) -> T:
+        """Begin, call `work`, and commit or roll back."""
+        await ready(self._db.set_isolation_level(LEVELS[isolation] if isolation else None))
+        async with entered(self._db.transaction()):
+            return await work(self)
 
     def give(self, wants: Wants) -> Any:
         if wants is Wants.TX and isinstance(self._db, psycopg.Connection):
@@ -147,32 +170,16 @@ class PostgresSession:
             return self._wrapped.give(wants)
         raise no_such(wants)
 
-    def flush(self) -> None:
-        if self._wrapped is not None:
-            self._wrapped.flush()
-        self._require_open()
-
     async def flush_async(self) -> None:
         if self._wrapped is not None:
-            await self._wrapped.flush_async()
+            await self._wrapped.flush()
         self._require_open()
 
-    def record(self, write: RecordStep, now: int) -> State | None:
-        """See `mainspring.store.external.transactions.Session`."""
-        joined = self.joined
-        return joined.run(lambda tx: record_outcome(tx, write, joined.started), now)
-
-    def end(self) -> None:
+    async def end(self) -> None:
         """Refuse further use of what the function was given: another client will get the connection."""
         self._over = True
         if self._wrapped is not None and not self._db.closed:
-            self._wrapped.close()
-
-    async def end_async(self) -> None:
-        """Refuse further use of what the function was given, on an async connection."""
-        self._over = True
-        if self._wrapped is not None and not self._db.closed:
-            await self._wrapped.close_async()
+            await self._wrapped.close()
 
     def _require_open(self) -> None:
         status = self._db.pgconn.transaction_status
@@ -205,14 +212,14 @@ class TxSession(PostgresSession):
         self._committed = False
         self._who = {"user": connection.info.user}
 
-    def make(self, work: Callable[[PostgresSession], T], isolation: str | None) -> T:
+    async def make(self, work: Callable[[Session], Awaitable[T]], isolation: str | None) -> T:
         wire, connection = self._wire, self._db
         wire.make_sure()
         connection.fresh = False
         wire.send(_AFRESH + (f"BEGIN ISOLATION LEVEL {isolation}".encode() if isolation else b"BEGIN"))
         connection.held = True
         try:
-            answer = work(self)
+            answer = await work(self)
             if not self._committed:
                 self._commit()
         except BaseException:
@@ -229,7 +236,7 @@ class TxSession(PostgresSession):
             self.doubt()
         return super().give(wants)
 
-    def flush(self) -> None:
+    async def flush_async(self) -> None:
         self.begun()
         self._require_open()
 
@@ -271,7 +278,8 @@ class TxSession(PostgresSession):
         return (found.schema_name, found.table_name) == (self._sql.name, "steps") and found.column_name in _REFUSED
 
     def _commit(self) -> None:
-        self.flush()
+        self.begun()
+        self._require_open()
         with self._db.lock:
             if self._wire.sure:
                 _, ((_, left),) = self._wire.execute((_COMMIT, {}), (_RELEASE, self._who))
@@ -313,8 +321,8 @@ class _TxExecutor(UsersExecutor):
         super().__init__(connection, dialect)
         self._session = session
 
-    def execute(self, sql: Sql, values: Values) -> Rows:
+    async def execute(self, sql: Sql, values: Values) -> Rows:
         self._session.begun()
         if isinstance(sql, str) and sql.startswith(_FORGETTING):
             self._session.doubt()
-        return super().execute(sql, values)
+        return await super().execute(sql, values)

@@ -146,3 +146,17 @@ class SealedAudit(Sealed):
 
     def record_outcome(self, entry: str, outcome: str) -> None:
         self._inner.record_outcome(entry, self._payloads.seal(outcome, f"audit entry {entry}"))
+
+
+class SealedVerbs(Sealed):
+    """See `mainspring.store.sql_store.SqlStore`: the verbs of a store, or of a user's transaction on it."""
+
+    opens: ClassVar = dict.fromkeys(("endings", "run", "runs", "steps", "step"), opened)
+
+    def __init__(self, inner: Any, payloads: Payloads) -> None:
+        super().__init__(inner, payloads)
+        self.messages = SealedMessages(inner.messages, payloads)
+        self.schedules = SealedSchedules(inner.schedules, payloads)
+        self.management = SealedManagement(inner.management, payloads)
+        self.functions = SealedFunctions(inner.functions, payloads)
+        self.audit = SealedAudit(inner.audit, payloads)

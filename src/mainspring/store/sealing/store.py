@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, cast
 
 from msgspec.structs import replace
 
 from mainspring.errors import PayloadError
 from mainspring.model.states import State
-from mainspring.store.sealing.nouns import (
-    Sealed,
-    SealedAudit,
-    SealedFunctions,
-    SealedManagement,
-    SealedMessages,
-    SealedSchedules,
-)
+from mainspring.store.sealing.nouns import SealedVerbs
 from mainspring.store.sealing.payloads import Payloads
 from mainspring.store.sealing.records import opened, opened_exactly, sealed
 from mainspring.store.writes import Finish, run_of
@@ -41,19 +34,10 @@ def sealed_store(store: Store, codec: PayloadCodec) -> Store:
     return cast("Store", SealedStore(store, payloads))
 
 
-class SealedStore(Sealed):
+class SealedStore(SealedVerbs):
     """A store with sealed values, as `mainspring.store.protocol.Store` specifies it."""
 
-    opens: ClassVar = dict.fromkeys(("endings", "run", "runs", "steps", "step"), opened)
     _inner: Store
-
-    def __init__(self, inner: Store, payloads: Payloads) -> None:
-        super().__init__(inner, payloads)
-        self.messages = SealedMessages(inner.messages, payloads)
-        self.schedules = SealedSchedules(inner.schedules, payloads)
-        self.management = SealedManagement(inner.management, payloads)
-        self.functions = SealedFunctions(inner.functions, payloads)
-        self.audit = SealedAudit(inner.audit, payloads)
 
     def apply(self, ops: Sequence[Op], now: int) -> list[Result | Exception]:
         """Apply writes. A write that cannot be encoded is answered with its exception, and so are later writes of the same run."""

@@ -47,7 +47,7 @@ class UsersExecutor:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._db = connection
 
-    def execute(self, sql: Sql, values: Values) -> Rows:
+    async def execute(self, sql: Sql, values: Values) -> Rows:
         cursor = self._db.cursor()
         cursor.row_factory = None
         statement, parameters = DIALECT.spelled(sql), DIALECT.values(values)

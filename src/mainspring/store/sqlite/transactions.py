@@ -16,10 +16,11 @@ from weakref import WeakKeyDictionary, WeakSet
 from mainspring.errors import InTransaction, InvalidInput, MissingExtra
 from mainspring.model.states import State
 from mainspring.store.external import sqlalchemy
-from mainspring.store.external.join import EngineSession, Joined, JoinedSession
+from mainspring.store.external.colours import entered, finished, on_thread, run_script_async, whole
+from mainspring.store.external.join import Joined
 from mainspring.store.external.placeholders import for_sqlite
 from mainspring.store.external.sqlalchemy import Wrapped
-from mainspring.store.external.transactions import Transactions
+from mainspring.store.external.transactions import JoinedSession, Session, Transactions
 from mainspring.store.external.tx import NOT_OPEN, OVER, Tx, Wants, no_such
 from mainspring.store.sql.dialect import prefixed
 from mainspring.store.sql.records import RECORDED_COLUMNS, step_values
@@ -27,16 +28,13 @@ from mainspring.store.sqlite.borrowed import BorrowedConnection, close_all, roll
 from mainspring.store.sqlite.database import translated
 from mainspring.store.sqlite.dialect import DIALECT
 from mainspring.store.sqlite.executor import UsersAsyncExecutor, UsersExecutor
-from mainspring.store.transaction import on_thread, run_script
-from mainspring.store.verbs.record import record_outcome
 from mainspring.store.writes import RecordStep
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
-    from contextlib import AbstractContextManager
+    from collections.abc import Awaitable, Callable
 
     from mainspring.store.changes import Signal
-    from mainspring.store.external.transactions import Session
+    from mainspring.store.external.engines import UsersEngine
     from mainspring.store.external.tx import Cursor
     from mainspring.store.sealing.payloads import Payloads
     from mainspring.store.sql.dialect import Sql
@@ -58,25 +56,34 @@ Its values are the owner, the epoch, and those of the step.
 """
 
 
-class SqliteSession:
-    """An open transaction on one connection: the store's writing connection, or a borrowed one."""
+class SqliteSession(Session):
+    """An open transaction on one connection: the store's writing connection, or a borrowed one, which aiosqlite may make async."""
 
-    def __init__(
-        self, connection: sqlite3.Connection, wrapped: Wrapped | None = None, payloads: Payloads | None = None
-    ) -> None:
+    def __init__(self, connection: sqlite3.Connection, payloads: Payloads | None = None) -> None:
         self._payloads = payloads
         self._db = connection
-        self._wrapped = wrapped
+        self._awaited: Any = None
+        self._wrapped: Wrapped | None = None
         self._over = False
         self._reading: WeakSet[sqlite3.Cursor] | None = None
         self._cause: sqlite3.Error | None = None
         self._joined: Joined | None = None
 
+    async def provide(self, wants: Wants) -> None:
+        """Make the kind of connection that a function wants, before the transaction begins."""
+        if wants.is_awaited:
+            self._awaited = await _aiosqlite(self._db)
+        if wants.of_sqlalchemy:
+            url = "sqlite+aiosqlite://" if wants.is_awaited else "sqlite://"
+            self._wrapped = await sqlalchemy.wrap(url, self._awaited or self._db, wants)
+
     @property
     def joined(self) -> Joined:
         """The transaction for the library's verbs, created on first use: most transactions call none."""
         if self._joined is None:
-            self._joined = Joined(DIALECT, executor=_OpenExecutor(self), payloads=self._payloads)
+            is_async = self._awaited is not None
+            executor = UsersAsyncExecutor(self._awaited) if is_async else _OpenExecutor(self)
+            self._joined = Joined(DIALECT, executor, is_async=is_async, payloads=self._payloads)
         return self._joined
 
     @property
@@ -86,9 +93,11 @@ class SqliteSession:
         return joined.changes.signal() if joined is not None and joined.changes else None
 
     def give(self, wants: Wants) -> Any:
-        if wants is Wants.TX:
+        if wants is Wants.TX and self._awaited is None:
             return Tx(self._execute)
-        if wants is Wants.SQLITE and isinstance(self._db, BorrowedConnection):
+        if wants is Wants.AIOSQLITE and self._awaited is not None:
+            return self._awaited
+        if wants is Wants.SQLITE and self._awaited is None and isinstance(self._db, BorrowedConnection):
             return self._db
         if self._wrapped is not None and wants.of_sqlalchemy:
             return self._wrapped.give(wants)
@@ -98,14 +107,10 @@ class SqliteSession:
     def connection(self) -> sqlite3.Connection:
         return self._db
 
-    def flush(self) -> None:
-        if self._wrapped is not None:
-            self._wrapped.flush()
-        self.require_open()
-
     async def flush_async(self) -> None:
-        """Flush, blocking: this connection is not async."""
-        self.flush()
+        if self._wrapped is not None:
+            await self._wrapped.flush()
+        self.require_open()
 
     def require_open(self) -> None:
         """Raise `InTransaction` if SQLite has rolled the transaction back: later statements would commit one by one."""
@@ -126,8 +131,7 @@ class SqliteSession:
                 pass  # the run is being stopped or not owned, or the step was recorded before
             else:
                 return State.RUNNING
-        joined = self.joined
-        return joined.run(lambda tx: record_outcome(tx, write, joined.started), now)
+        return super().record(write, now)
 
     def end(self) -> None:
         """Refuse further use of what the function was given, and close its unread cursors."""
@@ -137,9 +141,13 @@ class SqliteSession:
         elif self._reading is not None:
             close_all(self._reading)
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        """Close what functions were given. Errors of async ones are ignored, because the transaction has ended."""
         if self._wrapped is not None:
-            self._wrapped.close()
+            with contextlib.suppress(*(() if self._awaited is None else (Exception,))):
+                await self._wrapped.close()
+        if self._awaited is not None:
+            await self._awaited.close()
 
     def _execute(self, statement: str, parameters: Any) -> Cursor:
         if self._over:
@@ -159,44 +167,6 @@ class SqliteSession:
         return found
 
 
-class AwaitedSession:
-    """An open transaction on an async connection. See `mainspring.store.external.transactions.Session`."""
-
-    def __init__(
-        self, raw: Any, connection: BorrowedConnection, wrapped: Wrapped | None, payloads: Payloads | None
-    ) -> None:
-        self._raw = raw
-        self._db = connection
-        self._wrapped = wrapped
-        self.joined = Joined(DIALECT, async_executor=UsersAsyncExecutor(raw), payloads=payloads)
-
-    def give(self, wants: Wants) -> Any:
-        if wants is Wants.AIOSQLITE:
-            return self._raw
-        if self._wrapped is not None:
-            return self._wrapped.give(wants)
-        raise no_such(wants)
-
-    def flush(self) -> None:
-        raise AssertionError("awaited")
-
-    async def flush_async(self) -> None:
-        if self._wrapped is not None:
-            await self._wrapped.flush_async()
-        self._db.require_open()
-
-    def record(self, write: RecordStep, now: int) -> State | None:
-        del write, now
-        raise AssertionError("awaited")
-
-    async def close(self) -> None:
-        """Close what functions were given. Errors are ignored, because the transaction has ended."""
-        if self._wrapped is not None:
-            with contextlib.suppress(Exception):
-                await self._wrapped.close_async()
-        await self._raw.close()
-
-
 class SqliteTransactions(Transactions):
     """See `mainspring.store.external.transactions.Transactions`."""
 
@@ -206,55 +176,78 @@ class SqliteTransactions(Transactions):
         self._borrowed: list[BorrowedConnection] = []
         self._awaiting: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
-    def transact(self, work: Callable[[Session], T], wants: Wants = Wants.TX, isolation: str | None = None) -> T:
+    async def atransact(self, work: Callable[[Session], Awaitable[T]], wants: Wants, isolation: str | None = None) -> T:
         del isolation  # one writer at a time: always serializable
-        database, own = self._db, wants is Wants.TX
-        if not own:
-            _refuse_psycopg(wants)
-            if self.engine is not None and self.engine.provides(wants):
-                return self._transact_on(self.engine.begun(None), work, on_engine=True)
-        database.lend_turn()
+        if wants is Wants.PSYCOPG or wants is Wants.PSYCOPG_ASYNC:
+            raise InvalidInput(
+                f"a transaction here is on a SQLite file, which has no {wants.value}; annotate its first parameter with Tx"
+            )
+        if self.engine is not None and self.engine.provides(wants):
+            return await self._transact_on(self.engine.begun(None), work, self.engine)
+        own, awaited = wants is Wants.TX, wants.is_awaited
+        await self._take_turn() if awaited else self._db.lend_turn()
         try:
-            connection = database.writer() if own else self._lend()
-            session = SqliteSession(connection, None if own else _wrapped(connection, wants), self.payloads)
+            connection = self._db.writer() if own else await self._lend(wants)
+            session = SqliteSession(connection, self.payloads)
             try:
-                self._begin(connection)
-                answer = work(session)
+                if not own:
+                    await session.provide(wants)
+                await _do(self._begin, connection) if awaited else self._begin(connection)
+                answer = await work(session)
                 session.end()
-                self._commit(connection)
+                await _do(self._commit, connection) if awaited else self._commit(connection)
             except BaseException as error:
                 session.end()
-                _roll_back(connection)
+                await _do(_roll_back, connection) if awaited else _roll_back(connection)
                 _explain(error)
                 raise
             finally:
                 if isinstance(connection, BorrowedConnection):
-                    session.close()
-                    connection.take_back()
-                    self._borrowed.append(connection)
+                    await self._take_back(connection, session, awaited=awaited)
         finally:
-            database.take_back_turn()
+            self._end_turn() if awaited else self._db.take_back_turn()
         if (news := session.news) is not None:
             self._notify(news)
         return answer
 
-    def _transact_on(self, opened: AbstractContextManager[Any], work: Callable[[Session], T], *, on_engine: bool) -> T:
-        self._db.lend_turn()
+    async def _transact_on(
+        self, opened: Any, work: Callable[[Session], Awaitable[T]], engine: UsersEngine | None = None
+    ) -> T:
+        awaited = engine is not None and engine.is_async
+        await self._take_turn() if awaited else self._db.lend_turn()
         try:
-            with opened as connection:
+            async with entered(opened) as connection:
                 joined = self.join(connection)
-                answer = work(EngineSession(joined, Wrapped(connection)) if on_engine else JoinedSession(joined))
+                await joined.check_async()
+                answer = await work(JoinedSession(joined, None if engine is None else Wrapped(connection)))
         finally:
-            self._db.take_back_turn()
+            self._end_turn() if awaited else self._db.take_back_turn()
         if joined.changes:
             self._notify(joined.changes.signal())
         return answer
 
-    def _lend(self) -> BorrowedConnection:
+    async def _lend(self, wants: Wants) -> BorrowedConnection:
+        """A connection apart from the library's own. aiosqlite closes the connections that it uses, so each of those is a new one."""
+        if wants.is_awaited:
+            return await on_thread(self._another)
+        connection = self._borrowed.pop() if self._borrowed else self._another()
+        connection.lend()
+        return connection
+
+    def _another(self) -> BorrowedConnection:
         with translated(self._db.path):
-            connection = self._borrowed.pop() if self._borrowed else self._db.another()
-            connection.lend()
-            return connection
+            return self._db.another()
+
+    async def _take_back(self, connection: BorrowedConnection, session: SqliteSession, *, awaited: bool) -> None:
+        if awaited:
+            try:
+                await whole(session.close())
+            finally:
+                self._db.discard(connection)
+        else:
+            await session.close()
+            connection.take_back()
+            self._borrowed.append(connection)
 
     def _begin(self, connection: sqlite3.Connection) -> None:
         with translated(self._db.path):
@@ -270,92 +263,43 @@ class SqliteTransactions(Transactions):
             else:
                 connection.execute("COMMIT")
 
-    async def atransact(
-        self, work: Callable[[Session], Awaitable[T]], wants: Wants = Wants.AIOSQLITE, isolation: str | None = None
-    ) -> T:
-        del isolation  # one writer at a time: always serializable
-        _refuse_psycopg(wants)
-        async with self._turn_async():
-            if self.engine is not None and self.engine.provides(wants):
-                async with self.engine.begun_async(None) as connection:
-                    joined = self.join(connection)
-                    await joined.check_async()
-                    answer = await work(EngineSession(joined, Wrapped(connection)))
-            else:
-                answer, joined = await self._awaited(work, wants)
-        if joined.changes:
-            self._notify(joined.changes.signal())
-        return answer
+    async def _take_turn(self) -> None:
+        """Wait for a turn at writing on a thread, for an async transaction.
 
-    async def _awaited(self, work: Callable[[Session], Awaitable[T]], wants: Wants) -> tuple[T, Joined]:
-        """Call `work` in a transaction on the library's own connection, which is async through aiosqlite."""
-        connection = await on_thread(self._another)
+        The callers of one loop wait for each other first, so that one thread waits for all.
+        """
+        lock = self._awaiting.setdefault(asyncio.get_running_loop(), asyncio.Lock())
+        await lock.acquire()
+        taking = asyncio.ensure_future(on_thread(self._db.take_turn))
         try:
-            raw = await _aiosqlite(connection)
-            try:
-                wrapped = await sqlalchemy.wrap_async("sqlite+aiosqlite://", raw) if wants.of_sqlalchemy else None
-            except BaseException:
-                await _whole(raw.close())
-                raise
-            session = AwaitedSession(raw, connection, wrapped, self.payloads)
-            try:
-                await _whole(on_thread(self._begin, connection))
-                answer = await work(session)
-                connection.stop_reading()
-                await _whole(on_thread(self._commit, connection))
-            except BaseException as error:
-                connection.stop_reading()
-                await _whole(on_thread(_roll_back, connection))
-                _explain(error)
-                raise
-            finally:
-                await _whole(session.close())
-        finally:
-            self._db.discard(connection)
-        return answer, session.joined
+            await asyncio.shield(taking)
+        except BaseException:
+            lock.release()
+            taking.add_done_callback(self._unwanted)
+            raise
 
-    def _another(self) -> BorrowedConnection:
-        with translated(self._db.path):
-            return self._db.another()
-
-    @contextlib.asynccontextmanager
-    async def _turn_async(self) -> AsyncGenerator[None]:
-        """Wait for a turn at writing on a thread. The callers of one loop wait for each other first, so that one thread waits for all."""
-        async with self._awaiting.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
-            taking = asyncio.ensure_future(on_thread(self._db.take_turn))
-            try:
-                await asyncio.shield(taking)
-            except asyncio.CancelledError:
-                taking.add_done_callback(self._unwanted)
-                raise
-            try:
-                yield
-            finally:
-                self._db.end_turn()
+    def _end_turn(self) -> None:
+        """End the turn of an async transaction."""
+        self._db.end_turn()
+        self._awaiting[asyncio.get_running_loop()].release()
 
     def _unwanted(self, taking: asyncio.Future[None]) -> None:
-        """Release a turn whose waiter was cancelled."""
+        """Release a turn whose waiter was cancelled, if it was taken."""
         if not taking.cancelled() and taking.exception() is None:
             self._db.end_turn()
 
     def join(self, connection: Any) -> Joined:
-        raw, executor, async_executor = sqlalchemy.unwrap(connection, DIALECT, native=_native)
-        if raw is None:
-            return Joined(
-                DIALECT,
-                executor=executor,
-                async_executor=async_executor,
-                check=self._check_file,
-                payloads=self.payloads,
-            )
+        raw, executor = sqlalchemy.unwrap(connection, DIALECT, native=_native)
+        if raw is None and executor is not None:
+            return Joined(DIALECT, executor, is_async=True, check=self._check_file, payloads=self.payloads)
         if not isinstance(raw, sqlite3.Connection):
             raise InvalidInput(
                 f"the app's database is the SQLite file {self._db.path}; {type(raw).__module__}.{type(raw).__name__} cannot write to it"
             )
-        run_script(self._check_file(), UsersExecutor(raw))
+        finished(run_script_async(self._check_file(), UsersExecutor(raw)))
         joined = _JoinedExecutor(raw)
         joined.begin()
-        return Joined(DIALECT, executor=joined, payloads=self.payloads)
+        return Joined(DIALECT, joined, payloads=self.payloads)
 
     def _check_file(self) -> Script[None]:
         files = {name: file for _, name, file in (yield "PRAGMA database_list", {})}
@@ -373,9 +317,9 @@ class _OpenExecutor(UsersExecutor):
         super().__init__(session.connection)
         self._session = session
 
-    def execute(self, sql: Sql, values: Values) -> Rows:
+    async def execute(self, sql: Sql, values: Values) -> Rows:
         self._session.require_open()
-        return super().execute(sql, values)
+        return await super().execute(sql, values)
 
 
 class _JoinedExecutor(UsersExecutor):
@@ -387,9 +331,9 @@ class _JoinedExecutor(UsersExecutor):
                 raise InvalidInput(f'{NOT_OPEN}execute "BEGIN IMMEDIATE" first')
             self._db.execute("BEGIN IMMEDIATE")
 
-    def execute(self, sql: Sql, values: Values) -> Rows:
+    async def execute(self, sql: Sql, values: Values) -> Rows:
         self.begin()
-        return super().execute(sql, values)
+        return await super().execute(sql, values)
 
 
 def _roll_back(connection: sqlite3.Connection) -> None:
@@ -399,7 +343,7 @@ def _roll_back(connection: sqlite3.Connection) -> None:
         connection.execute("ROLLBACK")
 
 
-async def _aiosqlite(connection: BorrowedConnection) -> Any:
+async def _aiosqlite(connection: sqlite3.Connection) -> Any:
     """Wrap a connection as aiosqlite's, which uses it on a thread of its own."""
     try:
         import aiosqlite  # noqa: PLC0415  (only where it is used)
@@ -410,27 +354,9 @@ async def _aiosqlite(connection: BorrowedConnection) -> Any:
     return await aiosqlite.Connection(lambda: connection, iter_chunk_size=64)
 
 
-async def _whole(work: Coroutine[Any, Any, T]) -> T:
-    """Await a future that must not be interrupted. A cancellation is raised afterwards."""
-    task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        while not task.done():
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait([task])
-        raise
-
-
-def _refuse_psycopg(wants: Wants) -> None:
-    if wants in {Wants.PSYCOPG, Wants.PSYCOPG_ASYNC}:
-        raise InvalidInput(
-            f"a transaction here is on a SQLite file, which has no {wants.value}; annotate its first parameter with Tx"
-        )
-
-
-def _wrapped(connection: sqlite3.Connection, wants: Wants) -> Wrapped | None:
-    return sqlalchemy.wrap("sqlite://", connection) if wants.of_sqlalchemy else None
+async def _do(work: Callable[[sqlite3.Connection], None], connection: sqlite3.Connection) -> None:
+    """Call a blocking function on a thread, uninterrupted."""
+    await whole(on_thread(work, connection))
 
 
 def _native(raw: Any) -> UsersAsyncExecutor | None:
