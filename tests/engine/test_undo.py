@@ -300,7 +300,7 @@ async def test_a_run_that_the_garbage_collector_closes_undoes_nothing(store_url:
         ex = app._runtime.engine.executions[handle.id]
         while not done or ex.outstanding:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        left = ex.root
+        left = ex.tasks.root
         assert left is not None
         left.get_coro().close()  # as happens to the tasks of a loop that is no more
         left.cancel()

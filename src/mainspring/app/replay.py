@@ -84,7 +84,7 @@ async def _compare(app: App, run: Run, steps: list[Step]) -> str | None:
         ex.dry = True
         engine.executions[run.id] = ex
         task = asyncio.get_running_loop().create_task(_execute(ex, engine), context=contextvars.Context())
-        ex.root = task
+        ex.tasks.root = task
         engine.halting.press_on_later(ex)
         await asyncio.wait([task])
     finally:

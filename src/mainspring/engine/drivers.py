@@ -16,7 +16,6 @@ from mainspring.engine.effects import Commit, Consult, Forever, Hold, Invoke, Na
 from mainspring.engine.exits import EXITS, error_of, exits_of, was_closed
 from mainspring.engine.operations import transactions
 from mainspring.engine.replay.context import StepScope, current
-from mainspring.engine.replay.empty import own
 from mainspring.engine.replay.signals import Halt, Lost
 from mainspring.engine.residency.phases import Phase
 from mainspring.errors import StepTimedOut
@@ -40,7 +39,7 @@ async def drive(ex: Execution, flow: Flow) -> Any:
     position = ""
     try:
         effect = next(flow)
-        position = ex.recalled
+        position = ex.history.recalled
         while True:
             try:
                 answer = await perform(ex, effect)
@@ -52,8 +51,8 @@ async def drive(ex: Execution, flow: Flow) -> Any:
     except StopIteration as done:
         return done.value
     except asyncio.CancelledError:
-        if position in ex.open_records and ex.signal is None:
-            abandon(ex, ex.open_records[position])
+        if position in ex.history.open_records and ex.signal is None:
+            abandon(ex, ex.history.open_records[position])
         raise
     except Halt:
         while (quiet := ex.quiet()) is not None:  # unwinding the code now would cut off a step of another branch
@@ -161,9 +160,9 @@ async def _void(ex: Execution, outcome: Step | None) -> None:
         return
     if ex.phase is Phase.ENDING:
         return  # the end of the run has cancelled it, not the code, and another attempt may use the outcome
-    ex.landmark = max(ex.landmark, outcome.completed or 0)
-    ex.delivery.skip(outcome.seq)
-    record_ends = ex.delivery.frontier() if ex.delivery.replaying else None
+    ex.history.landmark = max(ex.history.landmark, outcome.completed or 0)
+    ex.history.delivery.skip(outcome.seq)
+    record_ends = ex.history.delivery.frontier() if ex.history.delivery.replaying else None
     if record_ends is not None:
         record_ends.add_done_callback(partial(_discard_after_replay, ex, outcome))
         return
@@ -191,7 +190,7 @@ async def _pause(ex: Execution, effect: Pause) -> Any:
     if wait.future.done():  # the wait ended before its beginning was committed
         ex.woken(wait)
         return wait.future.result()
-    ex.note_closed(effect.record.position)
+    ex.history.note_closed(effect.record.position)
     ex.acting -= 1
     ex.engine.residency.begin_wait(ex)
     try:
@@ -204,7 +203,7 @@ async def _pause(ex: Execution, effect: Pause) -> Any:
         ex.woken(wait)
         ex.acting += 1
         ex.engine.residency.end_wait(ex)
-    ex.note_open(effect.record)
+    ex.history.note_open(effect.record)
     return value
 
 
@@ -215,8 +214,8 @@ def abandon(ex: Execution, begun: Step, *, stored_as_waiting: bool = False) -> N
     """
     if ex.disagreement is not None:
         return  # a version that agrees with the record may continue the operation
-    now = ex.landmark = ex.begins()
-    ex.note_closed(begun.position)
+    now = ex.history.landmark = ex.begins()
+    ex.history.note_closed(begun.position)
     write = active_write(ex, structs.replace(begun, epoch=ex.epoch, completed=now, seq=None, output=None, error=None))
     if stored_as_waiting:
         write.run_state, write.due = State.RUNNING, now
@@ -225,7 +224,7 @@ def abandon(ex: Execution, begun: Step, *, stored_as_waiting: bool = False) -> N
 
 def abandon_unreached(ex: Execution, given_up: Callable[[str], bool] | None = None) -> None:
     """Abandon operations of an `async def` run that are recorded as begun and that its code no longer reaches: all, or those given up."""
-    for step in ex.take_unreached(given_up) if ex.function.on_loop else ():
+    for step in ex.history.take_unreached(given_up) if ex.function.on_loop else ():
         abandon(ex, step)
 
 
@@ -364,8 +363,7 @@ async def _awaited(call: StepCall, work: Coroutine[Any, Any, Any]) -> Any:
 async def _interruptible(ex: Execution, effect: Invoke, work: Coroutine[Any, Any, Any]) -> Any:
     """Execute a step as a task that a halt of the run cancels. An exception of the interrupted step is not its outcome."""
     task = ex.engine.loop.create_task(_awaited(effect.call, work))
-    ex.interruptible = own(ex.interruptible)
-    ex.interruptible[task] = None
+    ex.tasks.add_interruptible(task)
     try:
         return await task
     except BaseException:
@@ -373,7 +371,7 @@ async def _interruptible(ex: Execution, effect: Invoke, work: Coroutine[Any, Any
             raise ex.signal from None
         raise
     finally:
-        ex.interruptible.pop(task, None)
+        ex.tasks.interruptible.pop(task, None)
 
 
 def _in_pool(ex: Execution, effect: Invoke) -> asyncio.Future[Any]:

@@ -225,11 +225,11 @@ def frontier(ex: Execution, position: str, *, together: bool = False) -> Flow:
 
 def end_of_record(ex: Execution, position: str, *, together: bool = False) -> Flow:
     """Wait until all recorded outcomes are delivered. In a `def` run they are, unless the code disagrees with the record."""
-    hold = ex.delivery.frontier() if ex.function.on_loop or together else None
+    hold = ex.history.delivery.frontier() if ex.function.on_loop or together else None
     if hold is not None:
         watch_for_disagreement(ex, position)
         yield Hold(hold)
-    elif ex.delivery.replaying:
+    elif ex.history.delivery.replaying:
         raise ex.disagree(f"position {position} is new, but the record goes on")
 
 
@@ -248,11 +248,11 @@ def await_turn(ex: Execution, record: Step, final: Step | None = None) -> Flow:
     if ex.signal is not None:
         raise ex.signal
     assert record.seq is not None  # noqa: S101
-    if record.position.startswith(UNDO) and record.seq >= ex.beside:
-        ex.delivery.skip(record.seq)
-        hold = ex.delivery.frontier() if ex.function.on_loop else None
+    if record.position.startswith(UNDO) and record.seq >= ex.history.beside:
+        ex.history.delivery.skip(record.seq)
+        hold = ex.history.delivery.frontier() if ex.function.on_loop else None
     else:
-        hold = ex.delivery.turn(record.seq, alone=ex.alone, is_busy=ex.is_busy)
+        hold = ex.history.delivery.turn(record.seq, alone=ex.alone, is_busy=ex.tasks.is_busy)
     if hold is not None:
         yield Hold(hold, final)
 
@@ -269,9 +269,9 @@ def replayed(ex: Execution, recorded: Step, codec: ValueCodec | None) -> Flow:
 def outcome(ex: Execution, record: Step, codec: ValueCodec | None) -> Any:
     """Return the value, or raise the exception, of a completed operation. Decoded from the record, so live and replay agree."""
     if record.completed is not None:
-        ex.last_time = record.completed
+        ex.history.last_time = record.completed
     if record.error is not None:
-        ex.failed_at = ex.landmark = max(ex.landmark, record.completed or 0)
+        ex.history.failed_at = ex.history.landmark = max(ex.history.landmark, record.completed or 0)
         raise rebuilt(record.error, record.child)
     if codec is None or record.output is None:
         return None
@@ -292,8 +292,8 @@ def conclude(
     record.output = output
     record.error = encode_exception(error) if error is not None else error_text
     record.completed = ex.engine.clock.now()
-    record.seq = ex.take_seq()
-    ex.note_closed(record.position)
+    record.seq = ex.history.take_seq()
+    ex.history.note_closed(record.position)
     try:
         write = active_write(ex, record)
         if record.kind == "step" and _may_go_ahead(ex, write):
@@ -301,7 +301,7 @@ def conclude(
             return outcome(ex, record, codec)
         yield from commit_or_stop(ex, write if with_messages is None else with_messages(write), final=record)
     except NotSerializable as refused:
-        ex.delivery.skip(record.seq)
+        ex.history.delivery.skip(record.seq)
         if isinstance(error, NotSerializable):  # this error itself cannot be stored
             raise
         return (yield from conclude(ex, record, codec, error=refused))
@@ -321,7 +321,7 @@ def _may_go_ahead(ex: Execution, write: RecordStep) -> bool:
     is_last = ex.function.kind == "step" and (record.error is None or ex.run.retry is None)
     if not is_last and (record.error is not None or not ex.function.on_loop):
         return False
-    return ex.delivery.is_next(record.seq)
+    return ex.history.delivery.is_next(record.seq)
 
 
 def _go_ahead(ex: Execution, write: RecordStep) -> None:
@@ -330,7 +330,7 @@ def _go_ahead(ex: Execution, write: RecordStep) -> None:
     No operation begins before the commit (`frontier`), so a crash cannot undo anything that had an effect. If the run ends next,
     its end and the outcome are one commit. In a run that is one step the outcome is kept for that commit.
     """
-    ex.delivery.turn(write.step.seq or 0, alone=True)
+    ex.history.delivery.turn(write.step.seq or 0, alone=True)
     ex.ahead = ahead = Ahead(ex, write)
     if ex.function.kind != "step":
         ex.engine.committer.hand_over(write, ex.engine.loop, ahead)
@@ -350,7 +350,7 @@ def waiting_write(ex: Execution, record: Step) -> RecordStep:
     write = RecordStep(ex.engine.worker_id, record)
     if ex.alone:
         write.run_state = State.WAITING
-        limit = not_durable_until(ex) if ex.process_timers else None
+        limit = not_durable_until(ex) if ex.tasks.timers else None
         if limit is not None:
             write.due = limit.time
     return write
@@ -373,7 +373,7 @@ def commit(ex: Execution, write: RecordStep, final: Step | None = None) -> Flow:
         raise _refused(ex, f"{write.step.kind} {write.step.name!r}", error) from error
     raise_if_refused(ex, answer)
     if write.step.completed is None and answer.verdict is Verdict.DONE:
-        ex.note_open(write.step)
+        ex.history.note_open(write.step)
     if (
         write.run_state is State.WAITING
         and answer.ending is None

@@ -192,7 +192,7 @@ class Engine:
         self.halting.halt_if_stopped_early(ex)
         if late:
             self.halting.out_of_time(ex)
-        ex.root = self._create(self._run(ex), f"mainspring {ex.id}")
+        ex.tasks.root = self._create(self._run(ex), f"mainspring {ex.id}")
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine as a task that belongs to no run."""
@@ -226,8 +226,8 @@ class Engine:
             else:
                 self.on_left(ex.id)
         finally:
-            if ex.root is not None:
-                self._tasks.discard(ex.root)
+            if ex.tasks.root is not None:
+                self._tasks.discard(ex.tasks.root)
 
     async def _executed(self, ex: Execution) -> Ending | None:
         try:
@@ -340,8 +340,8 @@ class Engine:
                 ex.function.name,
             )
             self.halting.halt(ex, Lost())
-            if ex.root is not None and ex.function.on_loop:
-                ex.root.cancel()
+            if ex.tasks.root is not None and ex.function.on_loop:
+                ex.tasks.root.cancel()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LAST_WAIT):
                 await self._drained()

@@ -167,7 +167,7 @@ def _arguments(ex: Execution) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 def _has_outcome(ex: Execution) -> bool:
     """Whether the outcome of an `at_most_once` step or transaction is recorded, so that it only has to be delivered."""
-    recorded = ex.journal.get("0") if ex.function.kind != "workflow" else None
+    recorded = ex.history.journal.get("0") if ex.function.kind != "workflow" else None
     return recorded is not None and recorded.completed is not None
 
 
@@ -191,7 +191,7 @@ async def _clear_tasks(ex: Execution) -> None:
     elif (quiet := ex.quiet()) is not None:
         await quiet  # an executing step is recorded first
     for _ in range(3):
-        left = list(ex.tasks)
+        left = list(ex.tasks.unfinished)
         if not left:
             return
         for task in left:
@@ -202,9 +202,12 @@ async def _clear_tasks(ex: Execution) -> None:
         for task in left:
             if task.done() and not task.cancelled():
                 task.exception()
-    if ex.tasks:
+    if ex.tasks.unfinished:
         log.error(
-            "run %s of %s: %d tasks ignore being cancelled and are abandoned", ex.id, ex.function.name, len(ex.tasks)
+            "run %s of %s: %d tasks ignore being cancelled and are abandoned",
+            ex.id,
+            ex.function.name,
+            len(ex.tasks.unfinished),
         )
 
 
@@ -213,7 +216,7 @@ def _warn_of_mistakes(ex: Execution) -> None:
     if ex.disagreement is not None:
         return
     _warn_of_unawaited(ex)
-    for site in [site for task, site in ex.tasks.items() if task not in ex.responders]:
+    for site in [site for task, site in ex.tasks.unfinished.items() if task not in ex.tasks.responders]:
         log.warning(
             "run %s of %s ended while a task created at %s was unfinished; it is cancelled. Await what you start.",
             ex.id,
@@ -224,7 +227,7 @@ def _warn_of_mistakes(ex: Execution) -> None:
 
 def _warn_of_unawaited(ex: Execution) -> None:
     """Warn of operations whose coroutine the code never awaited: they were not executed."""
-    if ex.dry or ex.tasks:  # `_warn_of_mistakes` warns of tasks that have not begun
+    if ex.dry or ex.tasks.unfinished:  # `_warn_of_mistakes` warns of tasks that have not begun
         return
     for name, code, instruction in ex.unawaited.values():
         lines = list(code.co_positions())
@@ -242,7 +245,7 @@ def _warn_of_unawaited(ex: Execution) -> None:
 def _conclude(ex: Execution, value: Any, error: BaseException | None) -> Flow:
     """Record the end of a run. In a halted run the outcome of the code does not count, and the run is released or cancelled."""
     if ex.signal is None and ex.disagreement is None and not isinstance(error, Interrupted):
-        unused = ex.unused()
+        unused = ex.history.unused(ex.tasks.responders.values())
         if unused is not None:
             what = f"{unused.kind} {unused.name!r} at position {unused.position}"
             ex.disagree(f"the function came to its end, but the record goes on with {what}")

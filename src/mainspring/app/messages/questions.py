@@ -115,7 +115,7 @@ class Answer:
         task = asyncio.get_running_loop().create_task(
             _serve(name, codec, answer_codec(question), handler, validate), name=f"mainspring answers {name}"
         )
-        where.execution.add_responder(task, "")
+        where.execution.tasks.add_responder(task, "")
         task.add_done_callback(_note_failure)
 
 
@@ -136,7 +136,7 @@ async def _serve(
     ex = own.execution
     this = asyncio.current_task()
     assert this is not None  # noqa: S101
-    ex.add_responder(this, own.prefix)
+    ex.tasks.add_responder(this, own.prefix)
     while True:
         asked: questions.Asked = await drive(ex, questions.accept(ex, own.take_position(), name, codec, validate))
         text = error = None

@@ -296,7 +296,7 @@ class AppSchedules:
         """
         if after is None:
             here = branch()
-            after = to_datetime(self._runtime.clock.now() if here is None else here.execution.last_time)
+            after = to_datetime(self._runtime.clock.now() if here is None else here.execution.history.last_time)
         if not isinstance(spec, (Spec, Cron, str)):
             raise InvalidInput(f"preview takes a Spec, a Cron or a cron expression, not {spec!r}")
         return (spec if isinstance(spec, Spec) else Spec(cron=spec)).upcoming(after, check_whole("count", count))

@@ -293,7 +293,7 @@ class CurrentRun:
 
     def now(self) -> datetime:
         """The time of the last recorded outcome: the same in every replay."""
-        return to_datetime(_execution().last_time)
+        return to_datetime(_execution().history.last_time)
 
     def random(self) -> random.Random:
         """Return a random generator that gives the same numbers in every replay."""

@@ -108,7 +108,7 @@ class Undo:
         """Record that the block ended well. Return False if the run was stopped in it."""
         ex = self._branch.execution
         ex.scopes -= 1
-        if self._calls and not (ex.dry and undo.left_position(self._position) not in ex.journal):
+        if self._calls and not (ex.dry and undo.left_position(self._position) not in ex.history.journal):
             ex.outstanding += 1
             return (yield from undo.leave(ex, self._position, self._branch.following()))
         return True
@@ -127,7 +127,7 @@ class Undo:
             return
         until = ex.engine.clock.now() + undo.BUDGET
         for number, call in reversed(list(enumerate(self._calls))):
-            if ex.dry and undo.compensation_position(self._position, number) not in ex.journal:
+            if ex.dry and undo.compensation_position(self._position, number) not in ex.history.journal:
                 continue
             if ex.engine.clock.now() >= until:
                 failures.append(f"no time was left for {call.name}")
@@ -169,4 +169,4 @@ async def _uninterrupted(ex: Execution, flow: Flow, cancelled: list[asyncio.Canc
 
 
 def _in_own_task(ex: Execution) -> bool:
-    return asyncio.current_task() in {ex.root, *ex.tasks}
+    return asyncio.current_task() in {ex.tasks.root, *ex.tasks.unfinished}

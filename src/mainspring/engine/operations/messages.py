@@ -100,14 +100,14 @@ def send(ex: Execution, position: str, kind: StepKind, name: str, make: Callable
     record = Step(ex.id, position, kind, name, started=ex.begins(), epoch=ex.epoch, output="null")
     if kind == "write_stream" and name in ex.closed_streams:
         return (yield from conclude(ex, record, None, error=closed_error(ex.id, name)))
-    record.completed, record.seq = now, ex.take_seq()
+    record.completed, record.seq = now, ex.history.take_seq()
     write = with_messages(active_write(ex, record), make())
     answer = yield from commit_or_stop(ex, write, final=record)
     if answer.verdict is Verdict.UNKNOWN:
-        ex.delivery.skip(record.seq)
+        ex.history.delivery.skip(record.seq)
         return (yield from conclude(ex, record, None, error=unknown_error(answer.unknown)))
     yield from await_turn(ex, record, record)
-    ex.last_time = record.completed
+    ex.history.last_time = record.completed
     _note_closed(ex, kind, name)
     return None
 

@@ -186,7 +186,7 @@ def sleep(ex: Execution, position: str, until: int) -> Flow:
     due = record.due if record.due is not None else until
     overdue = due <= now
     # Overdue sleeps of several branches end in the order of their times, so they wait for their timers, too.
-    if not overdue or (recorded is not None and ex.tasks):
+    if not overdue or (recorded is not None and ex.tasks.unfinished):
         with ex.wait(until=due) as wait:
             if not overdue:
                 yield from commit_or_stop(ex, waiting_write(ex, record))
@@ -276,7 +276,7 @@ def start(ex: Execution, position: str, name: str, make: Make) -> Flow:
     """
     recorded = ex.recall(position, "start", name)
     if recorded is not None and recorded.completed is not None:
-        taken = ex.mark(f"c:{position}")
+        taken = ex.history.mark(f"c:{position}")
         yield from replayed(ex, recorded, None)
         return Begun(json.loads(recorded.output or "[]"), frozenset(taken or ()))
     yield from frontier(ex, position)
@@ -285,11 +285,11 @@ def start(ex: Execution, position: str, name: str, make: Make) -> Flow:
     ex.engine.local_starts.reserve_each(children, in_run=True)
     only = children[0].id if len(children) == 1 else None
     record = Step(ex.id, position, "start", name, started=ex.begins(), epoch=ex.epoch, child=only)
-    record.completed, record.seq = now, ex.take_seq()
+    record.completed, record.seq = now, ex.history.take_seq()
     record.output = json.dumps([child.id for child in children])
     answer = yield from _begin(ex, RecordStep(ex.engine.worker_id, record, starts=children), final=record)
     if answer.verdict is Verdict.TAKEN:
-        ex.delivery.skip(record.seq)
+        ex.history.delivery.skip(record.seq)
         return (yield from conclude(ex, record, None, error=_not_started(children, answer)))
     ids = [answer.became.get(child.id, child.id) for child in children]
     record.output = json.dumps(ids)
@@ -297,7 +297,7 @@ def start(ex: Execution, position: str, name: str, make: Make) -> Flow:
     if taken:
         yield from commit_or_stop(ex, RecordStep(ex.engine.worker_id, ex.new_mark(f"c:{position}", sorted(taken))))
     yield from await_turn(ex, record, record)
-    ex.last_time = record.completed
+    ex.history.last_time = record.completed
     return Begun(ids, frozenset(taken))
 
 

@@ -77,7 +77,7 @@ def transaction(ex: Execution, position: str, call: TransactionCall) -> Flow:
     failed = 0
     effect = Transact(call, record, whole=ex.function.kind == "transaction")
     if call.database is not None:
-        effect.forgotten = ex.mark(f"{FORGOTTEN_TRANSACTION}{position}") or 0
+        effect.forgotten = ex.history.mark(f"{FORGOTTEN_TRANSACTION}{position}") or 0
     while (made := (yield from _attempt(ex, effect))) is False:
         failed += 1
         yield Nap(pause(failed, f"{ex.engine.worker_id}/{ex.id}/{record.position}"))
@@ -150,17 +150,17 @@ def _is_recorded(ex: Execution, effect: Transact) -> Flow:
 def _conclude_in_doubt(ex: Execution, effect: Transact, error: Exception) -> Flow:
     """Record an exception while an earlier attempt may still be committing: the outcome that is recorded first counts."""
     record = effect.record
-    reserved, record.seq = record.seq, ex.take_seq()
+    reserved, record.seq = record.seq, ex.history.take_seq()
     written = record.seq
     record.output, record.error, record.completed = None, encode_exception(error), ex.engine.clock.now()
     answer = yield Commit(active_write(ex, record), record)
     if answer.verdict is Verdict.FENCED and (yield from _is_recorded(ex, effect)):
-        ex.delivery.skip(written)
+        ex.history.delivery.skip(written)
         return
     raise_if_refused(ex, answer)
     raise_if_stopping(ex, answer)
     if reserved is not None:
-        ex.delivery.skip(reserved)
+        ex.history.delivery.skip(reserved)
 
 
 def _looked_up(ex: Execution, effect: Transact, refused: Exception) -> Flow:
@@ -186,7 +186,7 @@ def _is_late(ex: Execution, now: int) -> bool:
 def _give_back_seq(ex: Execution, record: Step) -> None:
     """Release the seq of an outcome that was certainly not recorded."""
     if record.seq is not None:
-        ex.delivery.skip(record.seq)
+        ex.history.delivery.skip(record.seq)
         record.seq = None
 
 
@@ -390,7 +390,7 @@ def _written(ex: Execution, effect: Transact, text: str) -> tuple[RecordStep, in
     record.output = text
     record.completed = now = ex.engine.clock.now()
     if record.seq is None:
-        record.seq = ex.take_seq()
+        record.seq = ex.history.take_seq()
     if effect.whole:
         kept = effect.call.database is not None
         if not _is_late(ex, now):

@@ -45,12 +45,12 @@ def enter(ex: Execution, position: str) -> Flow:
     ex.undoable = True
     recorded = ex.recall(position, KIND, KIND)
     if recorded is not None and recorded.completed is not None:
-        ex.landmark = max(ex.landmark, recorded.completed)
+        ex.history.landmark = max(ex.history.landmark, recorded.completed)
         return (yield from replayed(ex, recorded, None))
     yield from frontier(ex, position)
-    now = ex.landmark = ex.begins()
+    now = ex.history.landmark = ex.begins()
     record = Step(ex.id, position, KIND, KIND, started=now, completed=now, epoch=ex.epoch, output="null")
-    record.seq = ex.take_seq()
+    record.seq = ex.history.take_seq()
     answer = yield from commit(ex, active_write(ex, record), final=record)
     raise_if_stopping(ex, answer)
     yield from await_turn(ex, record, record)
@@ -68,7 +68,7 @@ def leave(ex: Execution, scope: str, following: str) -> Flow:
     if recorded is not None:
         yield from replayed(ex, recorded, None)
         return True
-    if following in ex.journal:
+    if following in ex.history.journal:
         return not ex.unwound
     yield from end_of_record(ex, position)
     if ex.undoing is not None:
@@ -83,7 +83,7 @@ def leave(ex: Execution, scope: str, following: str) -> Flow:
     if ex.signal is not None:
         raise ex.signal
     record = Step(ex.id, position, KIND, _LEFT, started=now, completed=now, epoch=ex.epoch, output="null")
-    record.seq = ex.take_seq()
+    record.seq = ex.history.take_seq()
     write = active_write(ex, record)
     write.unless_stopping = True
     answer = yield from commit(ex, write, final=record)

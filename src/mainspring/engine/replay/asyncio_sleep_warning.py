@@ -82,13 +82,13 @@ def not_durable_until(ex: Execution) -> Limit | None:
     if not ex.function.on_loop:
         return None  # the thread of a `def` run is in an operation
     now = ex.engine.clock.now()
-    timer = ex.process_time()
+    timer = ex.tasks.process_time(ex.engine.loop.time())
     if timer is not None:
         return Limit(now + min(round(timer * SECOND), _WHILE), parkable=False)
-    if not ex.tasks or ex.root is None:
+    if not ex.tasks.unfinished or ex.tasks.root is None:
         return None
     ours = {wait.future for wait in ex.waits}
-    found = max(_awaited(task, ours, 0) for task in (ex.root, *ex.tasks))
+    found = max(_awaited(task, ours, 0) for task in (ex.tasks.root, *ex.tasks.unfinished))
     if found is _On.OPERATION:
         return None
     return Limit(now + (_LONGER if found is _On.BRANCH else _WHILE), parkable=found is _On.BRANCH)
@@ -159,7 +159,7 @@ def _watched(original: Callable[..., asyncio.TimerHandle], warned: set[tuple[str
         if where is not None:
             frame = _users(sys._getframe(1))  # noqa: SLF001  (asyncio does not tell who sets a timer)
             if frame is not None:
-                where.execution.watch_timer(timer)
+                where.execution.tasks.watch_timer(timer)
                 _warn(where, _in_file_of(where.execution.function, frame), warned)
         return timer
 

@@ -78,7 +78,7 @@ def install(loop: asyncio.AbstractEventLoop) -> None:
             if getattr(coro, "cr_code", None) is drive.__code__:
                 # One operation, as in `create_task(charge(order))`: a task of the run, but no branch.
                 where.execution.adopt(task, _site(sys._getframe(1)))  # noqa: SLF001
-                if where.execution.unreached:
+                if where.execution.history.unreached:
                     task.add_done_callback(partial(_close_operation, where.execution, _position(coro)))
             return task
         caller = _creator(sys._getframe(1))  # noqa: SLF001  (asyncio does not tell who creates a task)
@@ -92,7 +92,7 @@ def install(loop: asyncio.AbstractEventLoop) -> None:
         options["context"] = context
         task = _create(previous, loop, coro, options)
         where.execution.adopt(task, _site(sys._getframe(1)), branch=True)  # noqa: SLF001
-        if where.execution.unreached:
+        if where.execution.history.unreached:
             task.add_done_callback(partial(_close_branch, created))
         return task
 
@@ -116,9 +116,9 @@ def _give_up(ex: Execution, given_up: Callable[[str], bool]) -> None:
     The previous worker died before it recorded that. A branch that still executes may reach such an operation, however long the rest
     of the run has waited. While recorded outcomes remain to be delivered, the code may still turn out to disagree with the record.
     """
-    if not any(given_up(position) for position in ex.unreached):
+    if not any(given_up(position) for position in ex.history.unreached):
         return
-    replay = ex.delivery.frontier()
+    replay = ex.history.delivery.frontier()
     if replay is not None:
         replay.add_done_callback(partial(_replayed, ex, given_up))
     elif ex.signal is None and ex.in_code:

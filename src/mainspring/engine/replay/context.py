@@ -116,7 +116,7 @@ class Branch:
             number = self._branches
             self._branches = number + 1
         prefix = f"{self.prefix}t{number}."
-        if self.execution.failed_at is not None:
+        if self.execution.history.failed_at is not None:
             self.execution.note_branch(prefix)
         return Branch(self.execution, prefix)
 

@@ -1,26 +1,25 @@
-"""A run in the memory of this process: its record, its phase, its open waits and its tasks."""
+"""A run in the memory of this process: its phase, its open waits, its history and its tasks."""
 
 from __future__ import annotations
 
-import itertools
 import json
 from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import Struct
 
-from mainspring.engine.replay.delivery import Delivery
 from mainspring.engine.replay.empty import UNUSED, own
+from mainspring.engine.replay.history import History
 from mainspring.engine.replay.signals import Halt, Lost, Parked, Stopped
+from mainspring.engine.replay.tasks import Tasks
 from mainspring.engine.residency.phases import IN_CODE, LEGAL, STORED_AS_WAITING, Phase
 from mainspring.errors import NonDeterminism
 from mainspring.model.ids import LONGEST_ID
-from mainspring.model.retry_scope import BRANCH_CREATED, FORGOTTEN_TRANSACTION, KEPT, UNDO
+from mainspring.model.retry_scope import BRANCH_CREATED
 from mainspring.model.runs import Step
 from mainspring.store.writes import RecordStep
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
     from types import CodeType
 
     from mainspring.engine.host import Host, PipelinedCommit
@@ -40,10 +39,6 @@ class Quota(Struct, gc=False):
 
 _NO_TIME = 2**62
 """Later than any time, to compare with."""
-_NO_SEQ = 2**62
-"""Greater than any seq, to compare with."""
-_MOST_WATCHED = 50
-"""The most tasks of one run that are inspected between two outcomes."""
 
 
 class Wait:
@@ -96,45 +91,31 @@ class Execution:
         "_answered",
         "_compensated",
         "_quiet",
-        "_seqs",
         "acting",
         "ahead",
-        "beside",
-        "branches",
         "closed_streams",
         "compensating",
         "complaints",
         "deadline",
-        "delivery",
         "disagreement",
         "dry",
         "end_processed",
         "ended_with",
         "engine",
         "epoch",
-        "failed_at",
         "function",
         "held_back",
         "held_wakes",
+        "history",
         "id",
-        "interruptible",
         "invoking",
-        "journal",
-        "kept",
-        "landmark",
-        "last_time",
-        "open_records",
         "outcome",
         "outstanding",
         "park_timer",
         "patches",
         "phase",
-        "process_timers",
         "quota",
-        "recalled",
         "reserved",
-        "responders",
-        "root",
         "run",
         "scopes",
         "signal",
@@ -143,7 +124,6 @@ class Execution:
         "unconfirmed",
         "undoable",
         "undoing",
-        "unreached",
         "unreserved",
         "unwound",
         "waits",
@@ -158,23 +138,12 @@ class Execution:
         self.id = run.id
         self.epoch = run.epoch
         self.function = function
-        self.journal = {step.position: step for step in steps} if steps else UNUSED
-        self.unreached = {step.position: step for step in steps if step.completed is None} if steps else UNUSED
-        """By position: operations that are recorded as begun, and that this replay has not reached. They are in the journal, too."""
         self.undoing = undoing or (Stopped(run.undo_reason or None) if run.undo_reason is not None else None)
         """The stop whose compensations this execution makes. None: an ordinary execution."""
-        self.beside = _NO_SEQ if self.undoing is None else _beside(steps)
-        """The `seq` from which on outcomes of compensations have no place in the order of outcomes: they may be those of a stop."""
-        self.kept = _kept(self.journal.pop(KEPT, None)) if steps else range(0)
-        """The `seq` of outcomes that a retry or resume kept, while it forgot some that were recorded before them."""
-        self.delivery = _delivery(engine, steps, self.beside, self.kept) if steps else Delivery(engine.loop)
-        self._seqs = itertools.count(self.delivery.recorded)
         begun = run.attempt_started if run.attempts > 1 and run.attempt_started is not None else run.started
-        self.last_time = begun if begun is not None else run.created
-        self.failed_at: int | None = None
-        """The time of the last exception that was delivered to the workflow's code."""
-        self.landmark = 0
-        """The time of the last outcome from which a retry or resume may start over. Later operations get a later time."""
+        self.history = History(
+            engine.loop, steps, begun if begun is not None else run.created, unwinds=self.undoing is not None
+        )
         # -- its phase and what it executes
         self.phase = Phase.RUNNING
         self.signal: Halt | None = None
@@ -198,21 +167,7 @@ class Execution:
         """Branches that the signal unwinds when no step of another branch executes any more."""
         self.park_timer: Timer | None = None
         self.deadline: Timer | None = None
-        self.process_timers: dict[asyncio.TimerHandle, None] = UNUSED
-        """Timers that the workflow's code has set on the event loop. They are not durable."""
-        self.root: asyncio.Task[Any] | None = None
-        self.tasks: dict[asyncio.Future[Any], str] = UNUSED
-        """Tasks that the workflow created, with the line that created each."""
-        self.branches: dict[asyncio.Future[Any], None] = UNUSED
-        """The tasks among them that execute code of the workflow, and not just one operation."""
-        self.open_records: dict[str, Step] = UNUSED
-        """By position: operations under way that are recorded as begun. Waits are not among them."""
-        self.recalled = ""
-        """The position that was last looked up in the record."""
-        self.responders: dict[asyncio.Future[Any], str] = UNUSED
-        """The tasks that answer questions until the run ends, with the position of their branch."""
-        self.interruptible: dict[asyncio.Task[Any], None] = UNUSED
-        """Tasks of steps that may be cancelled while they execute."""
+        self.tasks = Tasks()
         # -- its record and its writes
         self.ahead: PipelinedCommit | None = None
         """The commit of an outcome that was delivered before it is stored. No operation begins before this commit is answered."""
@@ -272,7 +227,7 @@ class Execution:
             if self.phase in STORED_AS_WAITING:
                 self.engine.residency.count(-1)
             self.phase = Phase.LEFT
-        self.delivery.close()
+        self.history.delivery.close()
 
     def begin_halt(self, signal: Halt) -> bool:
         """Halt the run, unless it has ended or was halted by a stronger signal. Return True if it was halted. Thread-safe.
@@ -324,12 +279,12 @@ class Execution:
     @property
     def must_finish(self) -> int:
         """The number of executing steps that must not be interrupted."""
-        return self.invoking - len(self.interruptible)
+        return self.invoking - len(self.tasks.interruptible)
 
     @property
     def alone(self) -> bool:
         """Whether the run has one branch and one operation, so that nothing can race it."""
-        return self.outstanding <= 1 and not self.tasks
+        return self.outstanding <= 1 and not self.tasks.unfinished
 
     # -- the record ----------------------------------------------------------------------------------------------------
     def recall(self, position: str, kind: StepKind, name: str) -> Step | None:
@@ -338,37 +293,16 @@ class Execution:
             raise self.signal
         if self.disagreement is not None:
             raise self.disagreement
-        self.recalled = position
         self.unawaited.pop(position, None)
-        step = self.journal.pop(position, None)
+        step = self.history.take(position)
         if step is None:
             return None
-        if step.completed is None:
-            self.unreached.pop(position, None)
-            self.note_open(step)
         if (step.kind, step.name) != (kind, name):
             raise self.disagree(
                 f"at position {position} the record has {_operation(step.kind, step.name)}, "
                 f"but the code now asks for {_operation(kind, name)}"
             )
         return step
-
-    def note_open(self, record: Step) -> None:
-        """Remember an operation that is recorded as begun: if the code cancels it, that must be recorded."""
-        self.open_records = own(self.open_records)
-        self.open_records[record.position] = record
-
-    def note_closed(self, position: str) -> None:
-        """Forget an operation that has an outcome, or whose wait records a cancellation itself."""
-        if self.open_records.pop(position, None) is not None and not self.open_records:
-            self.open_records = UNUSED  # thousands of runs may wait
-
-    def take_unreached(self, given_up: Callable[[str], bool] | None = None) -> list[Step]:
-        """Remove operations from the journal that were begun and that the replay no longer reaches: all, or those at given-up positions."""
-        left = [step for step in self.unreached.values() if given_up is None or given_up(step.position)]
-        for step in left:
-            del self.unreached[step.position], self.journal[step.position]
-        return left
 
     def patched(self, name: str) -> bool:
         """Whether the run takes the path of a patch. A run that was past this point before the patch does not.
@@ -384,13 +318,9 @@ class Execution:
 
     def _take_patch(self, name: str) -> bool:
         position = f"p:{name}"
-        if self.mark(position):
+        if self.history.mark(position):
             return True
-        # An outcome that waits for its turn is no longer in the journal: its branch is not past this point.
-        if any(
-            not step.position.startswith(("p:", "c:", BRANCH_CREATED, FORGOTTEN_TRANSACTION, UNDO))
-            for step in self.journal.values()
-        ):
+        if self.history.goes_on:
             return False
         if self.undoing is None and self.signal is None:
             write = RecordStep(self.engine.worker_id, self.new_mark(position, value=True, kind="patch", name=name))
@@ -405,11 +335,6 @@ class Execution:
         written = self.engine.committer.commit(write)
         written.add_done_callback(lambda done: done.cancelled() or done.exception())
         self.unconfirmed = written
-
-    def mark(self, position: str) -> Any:
-        """Take the value of a mark from the journal. None: there is no such mark."""
-        step = self.journal.pop(position, None)
-        return None if step is None else json.loads(step.output or "null")
 
     def new_mark(self, position: str, value: Any, kind: StepKind = "mark", name: str = "mark") -> Step:
         """Make a mark: a record beside the operations, without a place in the order of outcomes."""
@@ -437,40 +362,14 @@ class Execution:
     def begins(self) -> int:
         """The time at which an operation begins: later than the last landmark, so that a retry can tell the two apart."""
         now = self.engine.clock.now()
-        return now if now > self.landmark else self.landmark + 1
+        return now if now > self.history.landmark else self.history.landmark + 1
 
     def note_branch(self, prefix: str) -> None:
         """Record that the code created a branch after an exception: a retry that forgets the exception forgets the branch, too."""
         position = f"{BRANCH_CREATED}{prefix}"
-        if self.journal.pop(position, None) is None and self.undoing is None and self.signal is None:
-            self.write_unconfirmed(RecordStep(self.engine.worker_id, self.new_mark(position, value=self.failed_at)))
-
-    def take_seq(self) -> int:
-        """Take the `seq` of the next outcome. From any thread of the run."""
-        return next(self._seqs)
-
-    @property
-    def will_leave_scope(self) -> bool:
-        """Whether the record has the leaving of a `run.undo` block that this replay has not reached."""
-        return any(step.kind == "undo" and step.position.startswith(UNDO) for step in self.journal.values())
-
-    def unused(self) -> Step | None:
-        """The first recorded outcome that the code never asked for."""
-        if not self.delivery.replaying:
-            return None
-        # The run may end before it answers its last question, also before the task that answers has begun.
-        asked = (step.position for step in self.journal.values() if step.kind == "question")
-        serving = (*(at for at in self.responders.values() if at), *(f"{at.rpartition('.')[0]}." for at in asked))
-        left = [
-            step
-            for step in self.journal.values()
-            if step.seq is not None
-            and not step.interrupted
-            and not step.position.startswith(serving)
-            and not (step.position.startswith(UNDO) and step.seq >= self.beside)
-            and step.seq not in self.kept
-        ]
-        return min(left, key=lambda step: step.seq or 0, default=None)
+        if self.history.journal.pop(position, None) is None and self.undoing is None and self.signal is None:
+            mark = self.new_mark(position, value=self.history.failed_at)
+            self.write_unconfirmed(RecordStep(self.engine.worker_id, mark))
 
     # -- waiting -------------------------------------------------------------------------------------------------------
     def wait(self, until: int | None = None, child: str | None = None, awaits: Awaited | None = None) -> Wait:
@@ -487,56 +386,25 @@ class Execution:
         self.waits.pop(wait, None)
         self.engine.waits.unwatch(wait)
 
-    def is_busy(self) -> bool | None:
-        """Whether one of the tasks is about to continue. None: there are too many tasks to inspect."""
-        if len(self.branches) > _MOST_WATCHED:
-            return None
-        return _is_ready(self.root) or any(map(_is_ready, self.branches))
-
     def adopt(self, task: asyncio.Future[Any], site: str, *, branch: bool = False) -> None:
         """Make a task that the workflow created at `site` part of the run until it is done. `branch`: it executes workflow code."""
-        self.tasks = own(self.tasks)
-        self.tasks[task] = site
-        if branch:
-            self.branches = own(self.branches)
-            self.branches[task] = None
+        self.tasks.add(task, site, branch=branch)
         task.add_done_callback(self._disown)
 
-    def add_responder(self, task: asyncio.Future[Any], at: str) -> None:
-        """Note that a task of the run answers questions. `at` is the position of its branch, once it has begun."""
-        self.responders = own(self.responders)
-        self.responders[task] = at
-
     def _disown(self, task: asyncio.Future[Any]) -> None:
-        self.tasks.pop(task, None)
-        self.branches.pop(task, None)
+        self.tasks.remove(task)
         if isinstance(getattr(task, "_exception", None), Halt) or (self.signal is not None and not task.cancelled()):
             # Retrieve the exception, so that asyncio does not log it: after a halt no outcome of the code counts. It may also be an
             # error of the store, when the database is unavailable.
             task.exception()
-
-    # -- process time --------------------------------------------------------------------------------------------------
-    def watch_timer(self, timer: asyncio.TimerHandle) -> None:
-        """Note a timer that the workflow's code has set on the event loop."""
-        self.process_timers = own(self.process_timers)
-        self.process_timers[timer] = None
-
-    def process_time(self) -> float | None:
-        """Seconds until the first timer that the workflow's code has set on the event loop. None: there is none."""
-        if not self.process_timers:
-            return None
-        now = self.engine.loop.time()
-        for timer in [timer for timer in self.process_timers if timer.cancelled() or timer.when() <= now]:
-            del self.process_timers[timer]
-        return min((timer.when() - now for timer in self.process_timers), default=None)
 
     # -- halting -------------------------------------------------------------------------------------------------------
     def interrupt(self) -> None:
         """Interrupt the code of a halted run: every wait ends with the signal. On the loop."""
         signal = self.signal
         assert signal is not None  # noqa: S101
-        self.delivery.fail(signal)
-        for task in self.interruptible:
+        self.history.delivery.fail(signal)
+        for task in self.tasks.interruptible:
             task.cancel()
         for wait in list(self.waits):
             self.woken(wait)
@@ -593,39 +461,6 @@ class Execution:
         self.held_back[future] = None
         future.add_done_callback(lambda done: self.held_back.pop(done, None))
         return future
-
-
-def _is_ready(task: Any) -> bool:
-    """Whether a task is about to continue: it awaits nothing, or a future that is done."""
-    if task is None or task.done():
-        return False
-    waits_for = getattr(task, "_fut_waiter", task)
-    return waits_for is None or (waits_for is not task and waits_for.done())
-
-
-def _beside(steps: list[Step]) -> int:
-    """The `seq` after the last outcome that is not of a compensation. The code of a stopped run begins no other operation."""
-    return 1 + max(
-        (step.seq for step in steps if step.seq is not None and not step.position.startswith(UNDO)), default=-1
-    )
-
-
-def _delivery(engine: Host, steps: list[Step], beside: int, kept: range) -> Delivery:
-    """The order of the recorded outcomes, without those that no code awaits in it."""
-    seen = {
-        step.seq
-        for step in steps
-        if step.seq is not None and not step.interrupted and not (step.position.startswith(UNDO) and step.seq >= beside)
-    }
-    recorded = max((step.seq for step in steps if step.seq is not None), default=-1) + 1
-    recorded = max(
-        recorded, kept.stop
-    )  # new outcomes are not among the kept ones, also in a fork that has few of those
-    return Delivery(engine.loop, recorded, set(range(recorded)) - seen, kept)
-
-
-def _kept(mark: Step | None) -> range:
-    return range(0) if mark is None else range(*json.loads(mark.output or "[0]"))
 
 
 def _operation(kind: str, name: str) -> str:

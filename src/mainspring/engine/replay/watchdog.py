@@ -24,25 +24,25 @@ def watch_for_disagreement(ex: Execution, position: str) -> None:
 
 
 def _look_later(ex: Execution, position: str, *, suspicious: bool) -> None:
-    cursor = ex.delivery.cursor
+    cursor = ex.history.delivery.cursor
     context = contextvars.Context()  # it is not the workflow's own timer
     patience = DRY_SECONDS if ex.dry else STUCK_SECONDS
     ex.engine.loop.call_later(patience, _perhaps_stuck, ex, position, cursor, suspicious, context=context)
 
 
 def _perhaps_stuck(ex: Execution, position: str, cursor: int, suspicious: bool) -> None:  # noqa: FBT001  (called by a timer)
-    if ex.signal is not None or not ex.delivery.stuck:
+    if ex.signal is not None or not ex.history.delivery.stuck:
         return
-    if ex.delivery.cursor != cursor or _in_process_time(ex):
+    if ex.history.delivery.cursor != cursor or _in_process_time(ex):
         _look_later(ex, position, suspicious=False)
         return
     if not suspicious:  # a timer may have rung just now, and its callbacks may not have run yet
         _look_later(ex, position, suspicious=True)
         return
-    unused = ex.unused()
+    unused = ex.history.unused(ex.tasks.responders.values())
     if unused is not None:
         found = f"{unused.kind} {unused.name!r} at position {unused.position}"
-        ex.delivery.fail(
+        ex.history.delivery.fail(
             ex.disagree(f"the record goes on with {found}, but the code asks for position {position} instead")
         )
 

@@ -56,7 +56,7 @@ class Halting:
 
     def _press(self, ex: Execution) -> None:
         """Cancel the tasks of a halted run whose code still awaits something other than an operation, once no step executes."""
-        if ex.phase is not Phase.HALTED or not ex.function.on_loop or ex.root is None:
+        if ex.phase is not Phase.HALTED or not ex.function.on_loop or ex.tasks.root is None:
             return
         if ex.must_finish and not isinstance(ex.signal, Lost):
             self._engine.loop.call_later(self._engine.patience, self._press, ex)
@@ -166,12 +166,12 @@ class Halting:
         Not while the record has more than the replay has reached: the code may be in a scope that the run had left. The code may
         never reach an operation that it had only begun, so that is checked for a number of times.
         """
-        if not ex.in_code or ex.unwound or ex.root is None:
+        if not ex.in_code or ex.unwound or ex.tasks.root is None:
             return
-        if ex.delivery.replaying or ex.will_leave_scope or ex.acting or not ex.function.on_loop:
+        if ex.history.delivery.replaying or ex.history.will_leave_scope or ex.acting or not ex.function.on_loop:
             self.press_on_later(ex, unreached)
             return
-        if ex.unreached and unreached < _UNREACHED_CHECKS:
+        if ex.history.unreached and unreached < _UNREACHED_CHECKS:
             self.press_on_later(ex, unreached + 1)
             return
         ex.unwound = True
@@ -180,12 +180,12 @@ class Halting:
 
 def _is_idle(ex: Execution) -> bool:
     """Whether each operation of a run waits, may be interrupted, or is held back because the worker stops."""
-    left = len(ex.held_back) + len(ex.interruptible)
+    left = len(ex.held_back) + len(ex.tasks.interruptible)
     return ex.in_code and ex.acting == left and bool(left or ex.waits)
 
 
 def _cancel(ex: Execution) -> None:
-    for task in ex.tasks:
+    for task in ex.tasks.unfinished:
         task.cancel()
-    if ex.root is not None:
-        ex.root.cancel()
+    if ex.tasks.root is not None:
+        ex.tasks.root.cancel()
