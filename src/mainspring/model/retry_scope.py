@@ -10,7 +10,7 @@ them in another order, or not at all.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 BRANCH_CREATED = "b:"
 """Prefix of the notes on when a branch was created: the time of the last exception before that. Without a note there was no exception."""
-FORGOTTEN_TRANSACTION = "x:"
-"""Prefix of the notes on the epoch in which a run forgot a committed transaction."""
+FORGOTTEN = "x:"
+"""Prefix of the notes on operations that a run forgot: ids and keys that are made from their positions are used (`Edition`)."""
 UNDO = "u:"
 """Prefix of the positions of compensations."""
 KEPT = "k:"
 """The position of the note on outcomes that stayed while earlier ones were forgotten: the first `seq` of them, and the one after the last."""
-_BESIDE = (BRANCH_CREATED, FORGOTTEN_TRANSACTION, UNDO, KEPT, "p:", "c:")
+_BESIDE = (BRANCH_CREATED, FORGOTTEN, UNDO, KEPT, "p:", "c:")
 _REVEALED = ("step", "transaction")
 """Kinds whose outcome stays recorded when the workflow's code cancels the operation at that moment."""
 
@@ -40,6 +40,41 @@ class Kept(Struct, frozen=True):
     """The `seq` after the last of them."""
     at: int
     """The time of the first of them. A fork that copies it copies the note, too."""
+
+
+class Edition(Struct, frozen=True, array_like=True):
+    """What a run forgot at a position. The ids and keys of the next operation there depend on it.
+
+    An operation that had succeeded is executed once more, or another one stands at its position: what it starts, sends and does outside must
+    not be taken for what was started, sent and done before. An operation that had failed is repeated with its ids and keys.
+    """
+
+    succeeded: int = 0
+    """The epoch in which the run last forgot a success. 0: never."""
+    name: str | None = None
+    """The operation that failed last, since then. None: none did."""
+    failed: int = 0
+    """The epoch in which the run forgot that."""
+    had: int = 0
+    """The number that this operation had."""
+
+    @classmethod
+    def decode(cls, text: str | None) -> Edition:
+        """Read a note. Of earlier versions it is the epoch alone."""
+        found: Any = json.loads(text or "0")
+        return cls(found) if isinstance(found, int) else cls(*found)
+
+    def number(self, name: str) -> int:
+        """The number that distinguishes an operation from those that the run forgot at its position; 0 if it need not."""
+        if self.name is None:
+            return self.succeeded
+        return self.had if name == self.name else self.failed
+
+    def after(self, step: Step, epoch: int) -> Edition:
+        """Return what is known when the next operation at this position is forgotten, too."""
+        if step.output is not None and step.completed is not None:
+            return Edition(epoch)
+        return Edition(self.succeeded, step.name, epoch, self.number(step.name))
 
 
 class Forgotten(Struct):

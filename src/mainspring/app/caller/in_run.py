@@ -119,7 +119,7 @@ class InRun:
         call = Invocation(self.runtime, known, args, kwargs, options)
         text = call.encode()
         position = branch.take_position(known.name)
-        run_id = options.id or ex.child_id(position)
+        run_id = options.id or ex.child_id(ex.history.place(position, known.name))
         make = lambda: new_runs(self.runtime, [call], [text], [run_id], ex)  # noqa: E731
         return steps.call(ex, position, known.name, make, known.codec.result)
 
@@ -129,13 +129,12 @@ class InRun:
             self._branch.execution,
             self._branch.take_position(f"{calls[0].name}.start" if len(calls) == 1 else "start_many"),
         )
-        if len(calls) == 1:
-            positions, label = [position], calls[0].name
-        else:
-            positions, label = [f"{position}.{number}" for number in range(len(calls))], "start_many"
+        label = calls[0].name if len(calls) == 1 else "start_many"
+        place = ex.history.place(position, label)
+        places = [place] if len(calls) == 1 else [f"{place}.{number}" for number in range(len(calls))]
         ids = [
             call.options.id or ex.child_id(place, detached=call.options.parentless)
-            for call, place in zip(calls, positions, strict=True)
+            for call, place in zip(calls, places, strict=True)
         ]
 
         make = lambda: new_runs(self.runtime, calls, texts, ids, ex)  # noqa: E731
@@ -143,7 +142,7 @@ class InRun:
 
     def start_later(self, call: Invocation, text: str, time: Callable[[int], int]) -> Coroutine[Any, Any, StartedRun]:
         ex, position = self._branch.execution, self._branch.take_position(f"{call.name} for later")
-        run_id = call.options.id or ex.child_id(position, detached=True)
+        run_id = call.options.id or ex.child_id(ex.history.place(position, call.name), detached=True)
         make = lambda: [later_run(self.runtime, call, text, run_id, ex, time=time)]  # noqa: E731
         return Mapped(self._started(steps.start(ex, position, call.name, make)), lambda started: started[0])
 
@@ -266,12 +265,12 @@ class InRun:
 
     def read_inside(self, label: str, kind: Any, question: Work[R]) -> Coroutine[Any, Any, R]:
         position = self._branch.take_position(label)
-        origin = self._origin(position)
+        origin = self._origin(position, label)
         return self._read_at(position, label, kind, lambda store: question(store, origin))
 
     def change(self, label: str, kind: Any, work: Work[R]) -> Coroutine[Any, Any, R]:
         position = self._branch.take_position(label)
-        origin = self._origin(position)
+        origin = self._origin(position, label)
         return self._change_at(position, label, kind, lambda inside: work(inside, origin))
 
     def _change_at(self, position: str, label: str, kind: Any, work: Callable[[Inside], R]) -> Coroutine[Any, Any, R]:
@@ -280,8 +279,9 @@ class InRun:
         call = TransactionCall.of_own(label, work, value_codec(kind, f"the answer of {label}"))
         return drive(ex, transaction(ex, position, call))
 
-    def _origin(self, position: str) -> str:
-        return f"{self._branch.execution.run.uid}-{position}"
+    def _origin(self, position: str, label: str) -> str:
+        ex = self._branch.execution
+        return f"{ex.run.uid}-{ex.history.place(position, label)}"
 
     def change_in_parts(
         self, label: str, kind: Any, enter: Work[S], parts: Parts[S]
@@ -292,7 +292,7 @@ class InRun:
     async def _in_parts(self, position: str, label: str, kind: Any, enter: Work[S], parts: Parts[S]) -> dict[str, str]:
         def change(number: int) -> Coroutine[Any, Any, dict[str, str]]:
             place = f"{position}.{number}" if number else position
-            origin = self._origin(place)
+            origin = self._origin(place, label)
             return self._change_at(
                 place, label, kind, lambda inside: parts[number](enter(inside, origin)) if parts else {}
             )

@@ -273,7 +273,7 @@ class CurrentRun:
     def step_key(self) -> str:
         """An idempotency key for outside services: the same in every attempt of this step and after a crash, unique to the step."""
         where = here()
-        return f"{where.execution.run.uid}-{where.last_position()}"
+        return f"{where.execution.run.uid}-{where.last_place()}"
 
     def patched(self, name: str) -> bool:
         """Whether the run takes the path of a patch: True in new runs, False in runs that were past this point before the patch.

@@ -34,7 +34,6 @@ from mainspring.engine.residency.phases import Phase
 from mainspring.engine.retry import Retry
 from mainspring.errors import InTransaction, StoreError
 from mainspring.model.clock import SECOND
-from mainspring.model.retry_scope import FORGOTTEN_TRANSACTION
 from mainspring.model.runs import Step
 from mainspring.model.states import State
 from mainspring.store.external.deferred import Deferred
@@ -77,7 +76,7 @@ def transaction(ex: Execution, position: str, call: TransactionCall) -> Flow:
     failed = 0
     effect = Transact(call, record, whole=ex.function.kind == "transaction")
     if call.database is not None:
-        effect.forgotten = ex.history.mark(f"{FORGOTTEN_TRANSACTION}{position}") or 0
+        effect.forgotten = ex.history.edition(position).succeeded
     while (made := (yield from _attempt(ex, effect))) is False:
         failed += 1
         yield Nap(pause(failed, f"{ex.engine.worker_id}/{ex.id}/{record.position}"))

@@ -101,6 +101,10 @@ class Branch:
         """The position of the operation called last, or of the branch itself before the first."""
         return f"{self.prefix}{self._operations - 1}" if self._operations else self.prefix
 
+    def last_place(self) -> str:
+        """The same, for keys."""
+        return self.last_position()
+
     def is_ahead(self, position: str) -> bool:
         """Whether this branch has not reached a position: its operation is not called yet, or its task is not created yet."""
         if not position.startswith(self.prefix):
@@ -169,7 +173,7 @@ class StepScope:
     def next_draw(self) -> str:
         """A number for something drawn by chance: the same in every attempt."""
         self._draws += 1
-        return f"{self.position}.{self._draws}"
+        return f"{self.last_place()}.{self._draws}"
 
     @property
     def place(self) -> StepScope:
@@ -188,16 +192,20 @@ class StepScope:
         """The position of the step."""
         return self.position
 
+    def last_place(self) -> str:
+        """The position of the step, as it is used for ids and keys."""
+        return self.execution.history.place(self.position, self.name)
+
     def next_key(self) -> str:
         """The key of the next message that this step sends: the same in each attempt, so that the message is sent once."""
         self._sent += 1
-        return f"{self.execution.run.uid}-{self.position}.m{self._sent}"
+        return f"{self.execution.run.uid}-{self.last_place()}.m{self._sent}"
 
     def next_start(self, *, detached: bool = False) -> str:
         """The id of the next run that this step starts: the same in each attempt."""
         number = self._started
         self._started = number + 1
-        return self.execution.child_id(f"{self.position}.s{number}", detached=detached)
+        return self.execution.child_id(f"{self.last_place()}.s{number}", detached=detached)
 
 
 class TransactionScope:

@@ -351,7 +351,7 @@ class Execution:
         return self.disagreement
 
     def child_id(self, place: str, *, detached: bool = False) -> str:
-        """The id of a run that this run starts at a position.
+        """The id of a run that this run starts at a place.
 
         A detached run may outlive this one, whose id may then be used again, so its id begins with the uid of this run. So do the
         ids in a long chain of children, which would grow without limit otherwise.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mainspring.engine.replay.delivery import Delivery
 from mainspring.engine.replay.empty import UNUSED, own
-from mainspring.model.retry_scope import BRANCH_CREATED, FORGOTTEN_TRANSACTION, KEPT, UNDO
+from mainspring.model.retry_scope import BRANCH_CREATED, FORGOTTEN, KEPT, UNDO, Edition
 
 if TYPE_CHECKING:
     import asyncio
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
     from mainspring.model.runs import Step
 
+_NOTHING_FORGOTTEN = Edition()
 _NO_SEQ = 2**62
 """Greater than any seq, to compare with."""
-_NOT_OPERATIONS = ("p:", "c:", BRANCH_CREATED, FORGOTTEN_TRANSACTION, UNDO)
+_NOT_OPERATIONS = ("p:", "c:", BRANCH_CREATED, FORGOTTEN, UNDO)
 """How positions begin that say nothing about how far the code had come."""
 
 
@@ -81,6 +82,16 @@ class History:
         """Take the value of a mark: a record beside the operations. None: there is no such mark."""
         step = self.journal.pop(position, None)
         return None if step is None else json.loads(step.output or "null")
+
+    def edition(self, position: str) -> Edition:
+        """What a retry or resume has forgotten at a position."""
+        note = self.journal.get(f"{FORGOTTEN}{position}") if self.journal else None
+        return _NOTHING_FORGOTTEN if note is None else Edition.decode(note.output)
+
+    def place(self, position: str, name: str) -> str:
+        """The position of an operation as it is used for ids and keys: never that of an operation which the run has forgotten."""
+        number = self.edition(position).number(name)
+        return f"{position}~{number}" if number else position
 
     def note_open(self, record: Step) -> None:
         """Remember an operation that is recorded as begun: if the code cancels it, that must be recorded."""

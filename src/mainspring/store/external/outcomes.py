@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from mainspring.model.retry_scope import FORGOTTEN_TRANSACTION
+from mainspring.model.retry_scope import FORGOTTEN, Edition
 from mainspring.store.sql.runs import GENERATIONS
 from mainspring.store.sql.steps import RECORDED_TRANSACTIONS
 
@@ -119,7 +119,7 @@ def no_longer_needed(tx: Transaction, keys: Sequence[Key]) -> Script[list[Key]]:
         if key.run not in runs:
             return False
         run, latest = runs[key.run]
-        forgotten = int(recorded.get((run, f"{FORGOTTEN_TRANSACTION}{key.position}"), 0))
-        return key.generation == generation_of(latest, forgotten) and (run, key.position) not in recorded
+        forgotten = Edition.decode(recorded.get((run, f"{FORGOTTEN}{key.position}")))
+        return key.generation == generation_of(latest, forgotten.succeeded) and (run, key.position) not in recorded
 
     return [key for key in keys if not is_needed(key)]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from mainspring.errors import Conflict
-from mainspring.model.retry_scope import FORGOTTEN_TRANSACTION, KEPT, forgotten_by_resume, forgotten_by_retry
+from mainspring.model.retry_scope import FORGOTTEN, KEPT, Edition, forgotten_by_resume, forgotten_by_retry
 from mainspring.model.states import State
 from mainspring.store.sql.messages import RETURN_MESSAGE
 from mainspring.store.sql.runs import KEY_TAKEN
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from mainspring.model.runs import Run, Step
     from mainspring.store.transaction import Script, Transaction
 
+_NAMING = {"step", "transaction", "start", "call"}
+"""Kinds of operations that make ids and keys from their position."""
 _EXHAUSTED = "recovery exhausted"
 
 _REVIVE = """
@@ -36,9 +40,10 @@ _FORGET = "DELETE FROM steps WHERE run = :run AND position = :position"
 _REVEAL = "UPDATE steps SET discarded = false WHERE run = :run AND position = :position"
 _NOTE = """
   INSERT INTO steps (run, position, kind, name, output, started, completed, epoch)
-  VALUES (:run, :position, 'mark', 'mark', '{value}', :now, :now, {epoch})
+  VALUES (:run, :position, 'mark', 'mark', :value::json, :now, :now, :epoch)
 """
 _WITHDRAW = tuple(f"DELETE FROM {table} WHERE run = :run AND position = :position" for table in ("events", "streams"))
+_ASK_AGAIN = "UPDATE messages SET key = :other WHERE run = :run AND key = :key AND answered IS NOT NULL"
 _KEY_INDEX = ("runs_key", "runs.key")
 """The names of the unique index on keys of unfinished runs, on PostgreSQL and on SQLite."""
 
@@ -131,23 +136,31 @@ def forget_attempt(tx: Transaction, run: Run, error: str | None) -> Script[None]
 
 
 def _forget_all(tx: Transaction, run: Run, steps: list[Step], found: Forgotten) -> Script[None]:
+    notes = {step.position: step.output for step in steps if step.position.startswith(FORGOTTEN)}
     for step in found.forget:
+        if step.kind in _NAMING:
+            note = f"{FORGOTTEN}{step.position}"
+            yield from _note(tx, run, note, Edition.decode(notes.get(note)).after(step, run.epoch), tx.now)
         yield from _forget(tx, run, step)
     for step in found.reveal:
         yield from tx.execute(_REVEAL, run=run.id, position=step.position)
     kept = found.kept(steps)
     if kept is not None:
-        note = _NOTE.format(value=f"[{kept.first}, {kept.end}]", epoch=run.epoch)
-        yield from tx.execute(_FORGET, run=run.id, position=KEPT)
-        yield from tx.execute(note, run=run.id, position=KEPT, now=kept.at)
+        yield from _note(tx, run, KEPT, [kept.first, kept.end], kept.at)
+
+
+def _note(tx: Transaction, run: Run, position: str, value: object, at: int) -> Script[None]:
+    """Record something beside the operations of a run, instead of what was recorded there before."""
+    text = msgspec.json.encode(value).decode()
+    yield from tx.execute(_FORGET, run=run.id, position=position)
+    yield from tx.execute(_NOTE, run=run.id, position=position, value=text, now=at, epoch=run.epoch)
 
 
 def _forget(tx: Transaction, run: Run, step: Step) -> Script[None]:
     """Delete what was recorded with an operation, so that it can be executed again. Messages that it sent stay sent."""
-    if step.kind == "transaction" and step.output is not None:
-        mark = f"{FORGOTTEN_TRANSACTION}{step.position}"
-        yield from tx.execute(_FORGET, run=run.id, position=mark)
-        yield from tx.execute(_NOTE.format(value=run.epoch, epoch=run.epoch), run=run.id, position=mark, now=tx.now)
+    if step.kind == "answer" and step.child is not None:
+        key = f"{run.uid}-{step.position}"
+        yield from tx.execute(_ASK_AGAIN, run=step.child, key=key, other=f"{key}~{run.epoch}")
     for statement in (_FORGET, RETURN_MESSAGE, *_WITHDRAW):
         yield from tx.execute(statement, run=run.id, position=step.position)
     awaited = step.child is not None and step.kind in {"call", "result"}

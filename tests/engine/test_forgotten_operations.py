@@ -1,0 +1,238 @@
+"""What stands at the position of an operation that a retry or a resume has forgotten has ids and keys of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mainspring import App, Question, Retry, Tx, run
+from mainspring.testing import world
+
+TWICE = Retry(2, first=1)
+_double = Question("double", str, str)
+
+
+class Shop:
+    """An app whose check fails in the first attempt. The handler of that and what comes after it stand at one position."""
+
+    def __init__(self) -> None:  # noqa: C901  (all its functions)
+        self.app = app = App()
+        self.keys: dict[str, list[str]] = {}
+
+        @app.step
+        async def check(fails: bool) -> str:
+            if fails:
+                raise ConnectionError("no answer")
+            return "checked"
+
+        @app.step
+        async def outside(what: str) -> str:
+            self.keys.setdefault(what, []).append(f"{run.step_key} {run.uuid()}")
+            return what
+
+        @app.workflow
+        async def child(what: str) -> str:
+            return what
+
+        @app.workflow
+        async def other(what: str) -> str:
+            return f"other {what}"
+
+        @app.workflow
+        async def servant() -> list[Any]:
+            async def answer(what: str) -> str:
+                return f"answer to {what}"
+
+            run.answer(_double, answer)
+            return [await run.receive("t", timeout=5), await run.receive("t", timeout=5)]
+
+        @app.step
+        async def start_in_step(what: str) -> str:
+            return (await child.start(what)).id
+
+        @app.step
+        async def send_in_step(to: str, what: str) -> None:
+            await app.send(to, "t", what)
+
+        @app.transaction
+        def start_in_transaction(tx: Tx, what: str) -> str:
+            del tx
+            return child.start.sync(what).id
+
+        @app.transaction
+        def send_in_transaction(tx: Tx, to: str, what: str) -> None:
+            del tx
+            app.send.sync(to, "t", what)
+
+        self.check, self.outside, self.child, self.other, self.servant = check, outside, child, other, servant
+        self.start_in_step, self.send_in_step = start_in_step, send_in_step
+        self.start_in_transaction, self.send_in_transaction = start_in_transaction, send_in_transaction
+
+    async def do(self, how: str, to: str, what: str) -> Any:  # noqa: PLR0911
+        """One operation, at one position."""
+        handle = self.app.handle
+        if how == "call":
+            return await self.child(what)
+        if how == "start":
+            return await (await self.child.start(what)).result()
+        if how == "start_many":
+            found = await self.app.start_many([self.child.bind(what), self.child.bind(what)])
+            return await found[1].result()
+        if how == "run_after":
+            return await handle((await self.app.run_after(0, self.child.bind(what))).id).result()
+        if how == "in a step":
+            return await handle(await self.start_in_step(what)).result()
+        if how == "in a transaction":
+            return await handle(await self.start_in_transaction.aio(what)).result()
+        if how == "send in a step":
+            await self.send_in_step(to, what)
+        elif how == "send in a transaction":
+            await self.send_in_transaction.aio(to, what)
+        else:
+            return await self.app.ask(to, _double, what)
+        return what
+
+    def workflow(self, how: str) -> Any:
+        @self.app.workflow(retry=TWICE)
+        async def work(to: str) -> Any:
+            try:
+                await self.check(run.attempt == 1)
+            except ConnectionError:
+                await self.do(how, to, "handled")
+                raise
+            return await self.do(how, to, "done")
+
+        return work
+
+
+@pytest.mark.parametrize("how", ["call", "start", "start_many", "run_after", "in a step", "in a transaction"])
+async def test_a_run_is_not_taken_for_one_that_the_attempt_before_has_started(store_url: str, how: str) -> None:
+    shop = Shop()
+    work = shop.workflow(how)
+    async with world(shop.app, url=store_url) as w:
+        handle = await work.start("")
+        await w.advance("1m")
+        assert await handle.result() == "done"
+
+
+@pytest.mark.parametrize("how", ["send in a step", "send in a transaction"])
+async def test_a_message_is_not_taken_for_one_that_the_attempt_before_has_sent(store_url: str, how: str) -> None:
+    shop = Shop()
+    work = shop.workflow(how)
+    async with world(shop.app, url=store_url) as w:
+        servant = await shop.servant.start()
+        await work.start(servant.id)
+        await w.advance("1m")
+        assert await servant.result() == ["handled", "done"]
+
+
+async def test_a_question_is_not_taken_for_one_that_the_attempt_before_has_asked(store_url: str) -> None:
+    shop = Shop()
+    work = shop.workflow("ask")
+    async with world(shop.app, url=store_url) as w:
+        servant = await shop.servant.start()
+        handle = await work.start(servant.id)
+        await w.advance("1m")
+        assert await handle.result() == "answer to done"
+
+
+async def test_a_question_whose_answer_failed_is_asked_again(store_url: str) -> None:
+    app, asked = App(), list[str]()
+
+    @app.workflow
+    async def servant() -> None:
+        async def answer(what: str) -> str:
+            asked.append(what)
+            if len(asked) == 1:
+                raise ConnectionError("no answer")
+            return f"answer to {what}"
+
+        run.answer(_double, answer)
+        await run.receive("stop", timeout="2m")
+
+    @app.workflow(retry=TWICE)
+    async def work(to: str) -> str:
+        return await app.ask(to, _double, "this")
+
+    async with world(app, url=store_url) as w:
+        handle = await work.start((await servant.start()).id)
+        await w.advance("1m")
+        assert await handle.result() == "answer to this"
+    assert asked == ["this", "this"]
+
+
+async def test_another_function_may_be_called_where_one_has_failed(store_url: str) -> None:
+    app = App()
+
+    @app.workflow
+    async def primary() -> str:
+        raise ConnectionError("no answer")
+
+    @app.workflow
+    async def backup() -> str:
+        return "backup"
+
+    @app.workflow(retry=Retry(4, first=1))
+    async def work() -> str:
+        return await (primary() if run.attempt < 3 else backup())
+
+    async with world(app, url=store_url) as w:
+        handle = await work.start()
+        await w.advance("1m")
+        assert await handle.result() == "backup"
+        assert len([*await app.runs.list(workflow="primary")]) == 1, "the child that failed was retried"
+
+
+async def test_what_is_executed_once_more_has_another_key_and_what_is_repeated_has_the_same(store_url: str) -> None:
+    shop = Shop()
+
+    @shop.app.step
+    async def pay() -> None:
+        shop.keys.setdefault("pay", []).append(run.step_key)
+        if len(shop.keys["pay"]) < 3:
+            raise TimeoutError("no answer")
+
+    @shop.app.workflow(retry=Retry(9, first=1))
+    async def work() -> None:
+        try:
+            await shop.check(run.attempt < 3)
+        finally:
+            await shop.outside("handled" if run.attempt < 3 else "done")
+        await pay()
+
+    async with world(shop.app, url=store_url) as w:
+        handle = await work.start()
+        await w.advance("5m")
+        await handle.result()
+    keys = [*shop.keys["handled"], *shop.keys["done"]]
+    assert len({key for each in keys for key in each.split()}) == 6, "three times a key and a uuid"
+    assert len(shop.keys["pay"]) == 3
+    assert len(set(shop.keys["pay"])) == 1
+
+
+async def test_what_was_undone_is_done_anew_by_a_resumed_run_and_undone_anew(store_url: str) -> None:
+    shop = Shop()
+
+    @shop.app.workflow
+    async def work() -> str:
+        async with run.undo() as undo:
+            made = await shop.child("made")
+            await shop.outside("charge")
+            undo.push(shop.outside.bind("refund"))
+            await run.receive("go")
+        return made
+
+    async with world(shop.app, url=store_url) as w:
+        handle = await work.options(id="r").start()
+        await w.advance("1s")
+        for _ in range(2):
+            await handle.cancel()
+            await w.advance("1s")
+            assert await shop.app.runs.resume("r") == {"r": True}
+            await w.advance("1s")
+        await shop.app.send("r", "go", None)
+        assert await handle.result() == "made"
+        assert len([*await shop.app.runs.list(workflow="child")]) == 3
+    assert len(set(shop.keys["charge"])) == len(shop.keys["charge"]) == 3
+    assert len(set(shop.keys["refund"])) == len(shop.keys["refund"]) == 2
