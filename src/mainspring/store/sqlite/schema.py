@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -16,7 +17,7 @@ from mainspring.store.verbs import defects
 from mainspring.store.verbs.defects import Defect, Question
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from mainspring.store.migrations import Migration
     from mainspring.store.protocol import SchemaReport
@@ -72,8 +73,7 @@ def migrate(db: sqlite3.Connection, path: str) -> None:
 
 def _refuse_strangers(db: sqlite3.Connection, path: str) -> None:
     """Raise for a file in which another program has tables of these names."""
-    ours = {name for kind, name, _ in _expected() if kind in {"table", "view"}} - {"mainspring_migrations"}
-    taken = sorted(ours & {name for _, name, _ in db.execute(_MADE)})
+    taken = sorted(_tables(*MIGRATIONS) & {name for _, name, _ in db.execute(_MADE)})
     if taken:
         raise SchemaError(migrations.STRANGERS.format(where=path, names=", ".join(taken), instead="another file"))
 
@@ -93,8 +93,9 @@ def script() -> str:
     return f"BEGIN;{_MIGRATIONS_TABLE};\n\n{prefixed(migrations.as_script(MIGRATIONS))}COMMIT;\n"
 
 
+@cache
 def _statements(script: str) -> list[str]:
-    """The statements of a script. `executescript` would commit the open transaction."""
+    """The statements of a script, split once for all files. `executescript` would commit the open transaction."""
     found: list[str] = []
     pending = ""
     for line in script.splitlines(keepends=True):
@@ -141,7 +142,7 @@ def _altered(rows: Rows) -> Iterator[Defect]:
     except sqlite3.Error as error:
         yield Defect("tables", f"cannot be looked at: {error}", defects.ALTERED)
         return
-    with closing(_scratch()) as wanted:
+    with closing(_scratch(MIGRATIONS)) as wanted:
         for kind, name, text in wanted.execute(_MADE).fetchall():
             found = there.get((kind, name))
             if found is None:
@@ -166,15 +167,18 @@ def _columns(table: str, wanted: Sequence[Sequence[object]], found: Sequence[Seq
             yield Defect("tables", f"the column {name} of table {table} is not as it should be", defects.ALTERED)
 
 
-def _scratch() -> sqlite3.Connection:
+def _scratch(applied: Iterable[Migration]) -> sqlite3.Connection:
     """A database in memory with the tables of the migrations."""
     made = sqlite3.connect(":memory:", isolation_level=None)
     made.execute(_MIGRATIONS_TABLE)
-    for migration in MIGRATIONS:
+    for migration in applied:
         made.executescript(migration.sql)
     return made
 
 
-def _expected() -> list[tuple[str, str, str]]:
-    with closing(_scratch()) as made:
-        return made.execute(_MADE).fetchall()
+@cache
+def _tables(*applied: Migration) -> frozenset[str]:
+    """The tables and views that the migrations make, found out once for all new files."""
+    with closing(_scratch(applied)) as made:
+        found = made.execute(_MADE).fetchall()
+    return frozenset(name for kind, name, _ in found if kind in {"table", "view"}) - {"mainspring_migrations"}
