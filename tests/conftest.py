@@ -22,6 +22,7 @@ from hypothesis import settings
 from mainspring.store.open import open_store
 from tests.store.build import StoreSettings
 from tests.support.postgres import PostgresServer
+from tests.support.samples import left_out
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Iterator
@@ -88,7 +89,10 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if passed_over := left_out(items):
+        config.hook.pytest_deselected(items=passed_over)
+        items[:] = [item for item in items if item not in passed_over]
     for item in items:
         if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
             item.obj = _bounded(item.obj)

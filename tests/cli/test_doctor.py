@@ -22,6 +22,7 @@ from mainspring import run as mainspring_run
 from mainspring.operations import health
 from mainspring.store.sql.dialect import prefixed
 from tests.store.build import StoreSettings
+from tests.support.samples import covering
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -261,6 +262,7 @@ def change(url: str, statements: list[str]) -> None:
                 session.execute(f"{statement} CASCADE".encode() if "DROP" in statement else statement.encode())
 
 
+@covering
 @pytest.mark.parametrize("name", list(ODD))
 @pytest.mark.parametrize("command", ["doctor", "db check"])
 def test_what_should_not_be_so_is_found_and_says_what_helps(

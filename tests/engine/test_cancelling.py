@@ -14,6 +14,7 @@ from mainspring.engine.engine import Engine
 from mainspring.errors import InvalidInput, RunCancelled
 from mainspring.testing import world
 from tests.engine.lives import another_process, info, names, record, restart, until_halted
+from tests.support.samples import covering
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -496,6 +497,7 @@ class _Between:
 WAYS_TO_CANCEL = ["handle", "filter", "terminate", "workflow", "def workflow", "transaction", "thread"]
 
 
+@covering
 @pytest.mark.parametrize("how", WAYS_TO_CANCEL)
 @pytest.mark.parametrize("colour", ["async", "def"])
 async def test_in_the_process_that_owns_a_run_no_step_begins_once_cancel_has_returned(

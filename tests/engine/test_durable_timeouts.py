@@ -12,7 +12,7 @@ from mainspring import App, AsyncFn, Settings, run
 from mainspring.errors import NotInRun, RunCancelled
 from mainspring.testing import crash, world
 from tests.engine.lives import enter_again
-from tests.support.samples import calls
+from tests.support.samples import calls, covering
 
 MIDNIGHT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -40,6 +40,7 @@ def make(app: App, done: list[str]) -> AsyncFn[[int], str]:
     return limited
 
 
+@covering
 @pytest.mark.parametrize(("minutes", "end", "after"), [(5, "in time", 300), (20, "gave up", 600)])
 @pytest.mark.parametrize("resident", [100, 0])
 async def test_a_part_of_a_workflow_can_be_limited(
@@ -54,7 +55,7 @@ async def test_a_part_of_a_workflow_can_be_limited(
     assert done == ["begin", *(["slept"] if end == "in time" else []), end]
 
 
-@pytest.mark.sampled
+@covering
 @pytest.mark.parametrize("minutes", [5, 20])
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_crash_at_any_call_to_the_store_comes_to_the_same_end(

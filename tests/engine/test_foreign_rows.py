@@ -10,6 +10,7 @@ from mainspring import App, AsyncFn, Settings, State
 from mainspring.errors import MainspringError
 from mainspring.testing import world
 from tests.engine.lives import count_runs, info, put
+from tests.support.samples import covering
 
 
 def make_app(**settings: object) -> App:
@@ -43,6 +44,7 @@ async def test_a_call_stored_by_another_language_is_executed(store_url: str, tex
         assert await app.handle("a").result() == result
 
 
+@covering
 @pytest.mark.parametrize("name", ["add", "plain"])
 @pytest.mark.parametrize("text", ['{"a": "one"}', "{}", "[1]", '{"*": 3}', '{"*": [1, 2, 3]}'])
 async def test_a_call_that_does_not_fit_ends_failed_once_and_alone(store_url: str, name: str, text: str) -> None:

@@ -13,7 +13,7 @@ from mainspring.engine.replay.signals import Lost
 from mainspring.engine.residency.phases import Phase
 from mainspring.errors import RunCancelled
 from tests.engine.lives import engine_of, execute, info, store_of, until
-from tests.support.samples import of
+from tests.support.samples import covering, of
 
 
 async def invoking(app: App, run_id: str, steps: int = 1) -> None:
@@ -123,6 +123,7 @@ async def test_a_run_that_is_cancelled_while_its_worker_stops_is_undone(store_ur
     assert did == ["pay", "slow", "refund receipt"]
 
 
+@covering
 @pytest.mark.parametrize("shape", ["async_step", "def_step", "flow", "def_flow", "pure_flow", "branches"])
 @pytest.mark.parametrize("once", [False, True])
 async def test_what_needs_no_further_step_ends_within_the_grace(store_url: str, shape: str, once: bool) -> None:
@@ -244,6 +245,7 @@ async def test_a_step_that_ends_after_the_grace_is_recorded(store_url: str) -> N
     assert began == ["pay"]
 
 
+@covering
 @pytest.mark.parametrize("how", ["stop", "cancel"])
 @pytest.mark.parametrize("shape", ["gather", "group"])
 async def test_a_step_under_way_is_not_cut_off_because_another_branch_waits(
@@ -334,6 +336,7 @@ async def test_draining_comes_back_though_the_worker_has_to_begin_anew(store_url
             await app.drain()
 
 
+@covering
 @pytest.mark.parametrize(
     "where",
     ["step", "body", "threaded step", "transaction", "def step", "def body", "def awaited step", "def transaction"],

@@ -12,6 +12,7 @@ from mainspring import App, Settings, run
 from mainspring.engine.residency.phases import Phase
 from mainspring.model.clock import SECOND
 from tests.engine.lives import engine_of, execute, free_the_dead, store_of, until
+from tests.support.samples import covering
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -25,6 +26,7 @@ async def suspended(app: App, run_id: str) -> None:
     await until(lambda: run_id in executions and executions[run_id].suspended)
 
 
+@covering
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("shape", ["timeout", "sleep", "event", "thread", "call_later"])
 async def test_a_body_that_waits_for_the_process_beside_an_operation_goes_on(

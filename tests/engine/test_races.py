@@ -13,7 +13,7 @@ from mainspring import AsyncFn
 from mainspring.testing import World, crash, world
 from tests.engine.lives import put, record, store_of
 from tests.engine.shapes import RACES, RACES_WITH_WAITS, app, conductor
-from tests.support.samples import calls, of
+from tests.support.samples import calls, covering, of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -70,7 +70,7 @@ def positions(run_id: str) -> list[tuple[str, str]]:
     return [(step.position, step.name) for step in record(app, run_id)]
 
 
-@pytest.mark.sampled
+@covering
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("shape", RACES_WITH_WAITS, ids=name_of)
 async def test_a_race_with_waits_comes_out_as_it_did_whenever_the_process_dies(

@@ -11,6 +11,7 @@ from mainspring import App, Settings, State, run
 from mainspring.errors import InvalidInput, RunCancelled, RunTimedOut
 from mainspring.testing import world
 from tests.engine.lives import another_process, enter_again, info, restart, store_of, until_halted
+from tests.support.samples import covering
 
 MIDNIGHT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -89,6 +90,7 @@ async def test_the_deadline_survives_restarts(store_url: str, *, orderly: bool) 
         assert w.now == MIDNIGHT + timedelta(hours=1)
 
 
+@covering
 @pytest.mark.parametrize("colour", ["async", "def"])
 @pytest.mark.parametrize("orderly", [True, False])
 async def test_no_step_follows_a_deadline_that_passed_while_no_worker_was_there(

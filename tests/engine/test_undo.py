@@ -14,7 +14,7 @@ from mainspring.engine.residency.halting import Halting
 from mainspring.errors import InvalidInput, RunCancelled, RunTimedOut
 from mainspring.testing import crash, world
 from tests.engine import lives
-from tests.support.samples import calls
+from tests.support.samples import calls, covering
 
 if TYPE_CHECKING:
     from mainspring.engine.replay.execution import Execution
@@ -160,6 +160,7 @@ async def test_what_is_caught_outside_goes_on(store_url: str) -> None:
         assert done == ["book car", "book nothing", "cancel a car", "book bus"]
 
 
+@covering
 @pytest.mark.parametrize("parked", [False, True])
 @pytest.mark.parametrize("blocking", [False, True])
 async def test_a_cancelled_run_undoes(store_url: str, *, parked: bool, blocking: bool) -> None:

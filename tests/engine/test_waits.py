@@ -11,10 +11,12 @@ from mainspring import App, Settings, State, run
 from mainspring.errors import InvalidInput, NotFound, StillRunning
 from mainspring.testing import world
 from tests.engine.lives import another_process, enter_again, info, put, record, restart, store_of
+from tests.support.samples import covering
 
 MIDNIGHT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
+@covering
 @pytest.mark.parametrize("colour", ["async", "def"])
 @pytest.mark.parametrize("end", [another_process, restart])
 async def test_a_sleep_goes_on_for_the_remaining_time_after_a_restart(store_url: str, end: object, colour: str) -> None:

@@ -12,6 +12,7 @@ from mainspring import State
 from mainspring.errors import RunCancelled, StillRunning
 from tests.fleet import apps
 from tests.support.processes import eventually
+from tests.support.samples import covering
 
 if TYPE_CHECKING:
     from mainspring import App
@@ -82,6 +83,7 @@ async def test_the_end_of_a_child_elsewhere_wakes_its_parent_at_once(fleet: Flee
     assert time.monotonic() - ended < AT_ONCE
 
 
+@covering
 @pytest.mark.parametrize("verb", ["cancel", "terminate"])
 @pytest.mark.parametrize("doing", ["sleep", "step"])
 async def test_stopping_a_run_reaches_its_worker_at_once(

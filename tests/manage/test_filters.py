@@ -13,6 +13,7 @@ from mainspring import Client
 from mainspring.cli.main import main
 from mainspring.errors import InvalidInput
 from mainspring.operations.filters import MOST_VALUES
+from tests.support.samples import covering
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,6 +65,7 @@ def test_of_several_values_one_has_to_fit(client: Client, name: str) -> None:
     assert {each.group["workflow"]: each.count for each in figures} == {"workflow-a": 1, "workflow-b": 1}
 
 
+@covering
 @pytest.mark.parametrize("name", TEXTS)
 @pytest.mark.parametrize(
     "wrong", [3, 3.5, True, b"text", [1], ["a", None], {"a": 1}, datetime.now(UTC), "zero\0", "\ud800"]

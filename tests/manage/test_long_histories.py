@@ -13,6 +13,7 @@ from mainspring.operations.connect import connect
 from mainspring.operations.runs import lists
 from mainspring.store.open import open_store
 from tests.store.build import NOW, StoreSettings, owned, start
+from tests.support.samples import covering
 from tests.transactions import bank
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ def test_without_an_index_a_page_looks_at_some_runs_and_the_next_one_goes_on(run
     assert not runs.list(limit=5).further
 
 
+@covering
 @pytest.mark.parametrize("index", ["state = 'failed'", "schedule = 'nightly'", "parent = 'mother'"])
 def test_of_runs_that_an_index_finds_a_page_looks_at_some_if_there_is_another_filter(
     runs: Runs, store_url: str, index: str, ids: str
@@ -95,6 +97,7 @@ def test_of_runs_that_an_index_finds_a_page_looks_at_some_if_there_is_another_fi
     assert runs.aggregate("queue", filters=cast("RunFilters", {"queue": "rare", **of_index})) == []
 
 
+@covering
 @pytest.mark.parametrize("column", ["created", "started", "completed"])
 def test_near_a_time_few_runs_are_looked_at(runs: Runs, column: str) -> None:
     span: dict[str, Any] = {

@@ -15,7 +15,7 @@ from mainspring.operations import scheduled_functions
 from mainspring.operations.runs import bulk
 from mainspring.operations.schedules import actions
 from mainspring.testing import crash
-from tests.support.samples import calls
+from tests.support.samples import calls, covering
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -174,7 +174,7 @@ async def _after(me: str) -> list[Any]:
     return [sorted((each.id.replace(me, "me"), str(each.state)) for each in found), len(forks), steps]
 
 
-@pytest.mark.sampled
+@covering
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("workflow", [talking, managing, steering, many_at_once], ids=lambda workflow: workflow.name)
 async def test_what_a_run_asks_for_is_done_once_wherever_its_process_dies(

@@ -12,6 +12,7 @@ import pytest
 from mainspring import App, Retry, Settings, Tx, run
 from mainspring.errors import InvalidInput
 from mainspring.testing import world
+from tests.support.samples import covering
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -249,6 +250,7 @@ def test_what_is_never_started_twice_cannot_be_retried() -> None:
         fn.options(retry=3).bind()
 
 
+@covering
 @pytest.mark.parametrize("kind", ["workflow", "step", "transaction"])
 @pytest.mark.parametrize("queue", [None, "q"])
 async def test_every_attempt_is_counted_in_the_code_and_in_the_record(

@@ -33,6 +33,7 @@ from tests.store.build import (
     wait_for,
     write,
 )
+from tests.support.samples import covering
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
@@ -74,6 +75,7 @@ def waiting_in_hand(store: Store, wait: Step) -> None:
     assert state(store) is State.WAITING
 
 
+@covering
 @pytest.mark.parametrize("kind", ["message", "event", "stream", "end"])
 def test_a_run_goes_on_whose_worker_had_not_looked_at_what_it_waited_for(
     store: Store, target: Store, kind: Any

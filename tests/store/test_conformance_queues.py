@@ -24,6 +24,7 @@ from tests.store.build import (
     start,
     suspend,
 )
+from tests.support.samples import covering
 
 if TYPE_CHECKING:
     from mainspring.model.runs import NewRun
@@ -425,6 +426,7 @@ UNSERVABLE: dict[str, dict[str, Any]] = {
 }
 
 
+@covering
 @pytest.mark.parametrize("beside", [False, True])
 @pytest.mark.parametrize("why", UNSERVABLE)
 @pytest.mark.parametrize("limits", [{"concurrency": 1}, {"partition_concurrency": 1}, {"worker_concurrency": 1}, {}])

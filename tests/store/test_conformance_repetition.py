@@ -30,6 +30,7 @@ from tests.store.build import (
     worker,
     write,
 )
+from tests.support.samples import covering
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,6 +59,7 @@ OPS: dict[str, Callable[[], Op]] = {
 }
 
 
+@covering
 @pytest.mark.parametrize("what", OPS)
 @pytest.mark.parametrize("company", [False, True])
 def test_a_write_made_again_answers_as_the_first_time_and_changes_nothing(

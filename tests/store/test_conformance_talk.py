@@ -12,6 +12,7 @@ from mainspring.model.states import State
 from mainspring.store.messages import Entry, Post, Reply
 from mainspring.store.writes import DiscardOutcome, RecordAndSend, Recorded, RecordStep, Send, Verdict
 from tests.store.build import NOW, SECOND, apply, done, finish, get, owned, rest, run, start, state, step, write
+from tests.support.samples import covering
 
 if TYPE_CHECKING:
     from mainspring.store.messages import Outgoing
@@ -170,6 +171,7 @@ WAITS: dict[str, Outgoing] = {
 }
 
 
+@covering
 @pytest.mark.parametrize("kind", WAITS)
 @pytest.mark.parametrize("parked", [False, True])
 def test_who_waits_for_what_a_batch_says_is_woken(store: Store, kind: StepKind, *, parked: bool) -> None:

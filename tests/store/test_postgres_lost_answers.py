@@ -14,6 +14,7 @@ from mainspring.store.postgres.store import PostgresStore
 from tests.store.build import NOW, claim, done, finish, get, owned, rest, run, start, step, suspend, wait_for, write
 from tests.store.proxies import BrokenLine
 from tests.store.test_conformance_repetition import OPS
+from tests.support.samples import covering
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,6 +60,7 @@ def again(attempt: Callable[[], T]) -> T:
     raise AssertionError("it never went")
 
 
+@covering
 @pytest.mark.parametrize("answer", [1, 2, 3, 4])
 @pytest.mark.parametrize("what", OPS)
 def test_a_write_whose_answer_was_lost_is_made_again_with_the_same_answer(
@@ -110,6 +112,7 @@ def test_what_pokes_told_when_the_answer_was_lost_is_seen_in_hand(store: Store, 
     assert found == dict.fromkeys(("a", "b"), (State.CANCELLING, "enough"))
 
 
+@covering
 @pytest.mark.parametrize("verb", ["cancel", "terminate", "retire"])
 @pytest.mark.parametrize("answer", range(1, 12))
 def test_a_change_of_many_runs_happens_once_and_wakes_who_waits(

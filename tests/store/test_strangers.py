@@ -11,6 +11,7 @@ import pytest
 from mainspring.model.queues import Limits, Queue
 from mainspring.store.open import open_store
 from tests.store.build import NOW, StoreSettings, request, run, start
+from tests.support.samples import covering
 
 if TYPE_CHECKING:
     from mainspring.model.runs import NewRun
@@ -40,6 +41,7 @@ def acquaint(store: Store) -> None:
     assert take(store).claims == []
 
 
+@covering
 @pytest.mark.parametrize("queue", [None, "q"])
 @pytest.mark.parametrize("spread", ["evenly", "one function first", "at random"])
 def test_runs_of_many_functions_are_taken_in_their_order(store: Store, queue: str | None, spread: str) -> None:

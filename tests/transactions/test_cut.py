@@ -9,7 +9,7 @@ import pytest
 
 from mainspring import App, Tx
 from mainspring.testing import world
-from tests.support.samples import of
+from tests.support.samples import covering, of
 from tests.transactions import bank
 from tests.transactions.cutting import HOWS, CutLine, How
 
@@ -138,7 +138,7 @@ async def _cut_everywhere(cut: CutLine, form: str, how: How, start: Start) -> li
     raise AssertionError("no transaction was left alone")
 
 
-@pytest.mark.sampled
+@covering
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("starter", [_in_a_workflow, _as_a_run])
 async def test_a_transaction_whose_connection_is_cut_happens_once(

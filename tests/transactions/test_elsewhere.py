@@ -19,6 +19,7 @@ from mainspring.store.external.other_database import OtherDatabase, Way
 from mainspring.store.external.outcomes import Key, Outcome
 from mainspring.store.external.tx import Again, Wants
 from mainspring.testing import world
+from tests.support.samples import covering
 from tests.transactions import bank, elsewhere
 
 if TYPE_CHECKING:
@@ -233,6 +234,7 @@ def _begin(connection: Any) -> None:
     connection.exec_driver_sql("BEGIN")
 
 
+@covering
 @pytest.mark.parametrize("events", [False, True], ids=["as the driver does", "as an event says"])
 async def test_a_nested_transaction_is_undone_with_its_outer_one(
     sqlite_url: str, other: tuple[str, Any], *, events: bool

@@ -17,6 +17,7 @@ from mainspring import App, Tx
 from mainspring.errors import InTransaction, InvalidInput, MissingExtra
 from mainspring.store.external.colours import finished, ready
 from mainspring.store.external.engines import UsersEngine
+from tests.support.samples import covering
 from tests.transactions import bank
 from tests.transactions.test_kinds import with_driver
 
@@ -125,6 +126,7 @@ async def test_a_function_cannot_end_the_transaction_of_an_engine(url: str, endi
     engine.dispose()
 
 
+@covering
 @pytest.mark.parametrize("awaited", [False, True])
 @pytest.mark.parametrize("ending", ["commit", "rollback"])
 async def test_an_ending_that_is_refused_leaves_no_transaction_open(url: str, ending: str, awaited: bool) -> None:

@@ -18,6 +18,7 @@ from sqlalchemy.orm import Session
 from mainspring import App, Spec, State, Tx, run
 from mainspring.errors import NotFound
 from mainspring.recurrence import Interval
+from tests.support.samples import covering
 from tests.transactions import bank, own
 
 pytest.importorskip("sqlmodel")
@@ -143,6 +144,7 @@ async def an_app(url: str, kind: str, given: str) -> AsyncGenerator[App]:
         engine.dispose()
 
 
+@covering
 @pytest.mark.parametrize("inside", [False, True], ids=["outside", "in a run"])
 @pytest.mark.parametrize(("database", "kind", "given"), CASES, ids=["-".join(each).replace(" ", "_") for each in CASES])
 async def test_every_verb_takes_part_in_a_transaction_of_every_kind(

@@ -10,6 +10,7 @@ import pytest
 
 from mainspring import App, Retry, Tx, run
 from mainspring.testing import world
+from tests.support.samples import covering
 from tests.transactions import bank
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ async def retried(workflow: Any, app: App, how: str) -> Any:
     return await handle.result()
 
 
+@covering
 @pytest.mark.parametrize("how", ["by itself", "by hand"])
 @pytest.mark.parametrize("shape", ["operations", "operations turned", "branches", "task group"])
 async def test_a_transaction_that_commits_after_the_exception_of_a_sibling_is_not_made_again(

@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 from mainspring import App, Tx
 from mainspring.errors import InTransaction, InvalidInput, NotFound
 from mainspring.testing import world
+from tests.support.samples import covering
 from tests.transactions import bank, own
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ def shop(database: Any, kind: Any) -> tuple[App, Any]:
     return app, orders
 
 
+@covering
 @pytest.mark.parametrize("given", GIVEN)
 @pytest.mark.parametrize("goes_on", ["statement", "start", "nested", "returns"])
 async def test_nothing_of_it_is_committed_and_its_run_is_told(

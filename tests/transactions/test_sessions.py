@@ -10,6 +10,7 @@ from sqlalchemy import Connection, text
 
 from mainspring import App, Tx
 from mainspring.testing import world
+from tests.support.samples import covering
 from tests.transactions import bank
 
 if TYPE_CHECKING:
@@ -127,6 +128,7 @@ def tenants(postgres_url: str) -> str:
     return postgres_url
 
 
+@covering
 @pytest.mark.parametrize("given", MAKERS)
 @pytest.mark.parametrize("inside", [False, True], ids=["outside", "in a run"])
 async def test_nothing_of_a_session_reaches_the_next_transaction(tenants: str, given: str, *, inside: bool) -> None:

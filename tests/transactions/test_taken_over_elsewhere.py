@@ -17,6 +17,7 @@ import sqlalchemy
 from mainspring import App, Settings, State, Tx
 from mainspring.store.external.outcomes import TABLE
 from mainspring.testing import world
+from tests.support.samples import covering
 from tests.transactions import bank
 
 if TYPE_CHECKING:
@@ -159,6 +160,7 @@ async def taken_over(store_url: str, other: Other, moment: Moment, *, whole: boo
     return made
 
 
+@covering
 @pytest.mark.parametrize("other", KINDS, indirect=True)
 @pytest.mark.parametrize("whole", [False, True], ids=["in a workflow", "a run of its own"])
 async def test_one_that_wakes_before_its_transaction_commits_nothing(

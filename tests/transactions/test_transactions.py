@@ -13,6 +13,7 @@ import pytest
 from mainspring import App, State, Tx, run
 from mainspring.errors import InTransaction, InvalidInput, RunCancelled
 from mainspring.testing import crash, world
+from tests.support.samples import covering
 from tests.transactions import bank
 
 if TYPE_CHECKING:
@@ -310,7 +311,7 @@ def blocking_posting(name: str) -> list[str]:
     return [crashing.handle(each).result.sync() for each in ids]
 
 
-@pytest.mark.sampled
+@covering
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("colour", ["async", "def"])
 async def test_a_crash_at_any_call_to_the_store_repeats_no_effect(
