@@ -44,7 +44,8 @@ class PostgresExecutor:
 
     def execute(self, sql: Sql, values: Values) -> Rows:
         done = self._db.execute(self._dialect(sql), values)
-        return done.fetchall() if done.description else []
+        # Not `description`: psycopg makes an object for each column each time it is asked.
+        return done.fetchall() if done.pgresult is not None and done.pgresult.nfields else []
 
 
 class UsersExecutor:
