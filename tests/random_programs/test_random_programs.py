@@ -14,7 +14,7 @@ from tests.random_programs.stage import Program, play
 def test_whatever_actors_do_while_workers_die_what_was_acknowledged_holds(
     program: type[Program], database: str
 ) -> None:
-    outcome = play(program, database, 3, seed=7)
+    outcome = play(program, database, 1.5, seed=7)
     assert not outcome.faults, outcome
     assert sum(outcome.done.values()) > 20
     assert outcome.done["workers killed"] > 0

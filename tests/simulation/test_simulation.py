@@ -1,4 +1,4 @@
-"""Fleets in which everything goes wrong that can: twenty, or a hundred with `SAMPLES=all`."""
+"""Fleets in which everything goes wrong that can: ten, or a hundred with `SAMPLES=all`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def undisturbed() -> Report:
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("decade", range(of(10, 2)))
+@pytest.mark.parametrize("decade", range(of(10, 1)))
 def test_no_order_of_events_and_no_fault_breaks_a_promise(undisturbed: Report, decade: int) -> None:
     # With clocks that disagree by an hour, a parent may learn of its child's timeout before its own time is over.
     expected = {run: result for run, result in undisturbed.results.items() if run != "too-slow"}

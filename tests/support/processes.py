@@ -17,12 +17,13 @@ from tests.support.fork_server import ForkServer, Job, can_run
 from tests.support.ledger import VARIABLE, Ledger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 PROJECT = Path(__file__).parents[2]
 PATIENCE = 30.0
 APP = "tests.fleet.apps:app"
 _LOOK_AGAIN = 0.01
+_SELDOM = 0.25
 
 
 @functools.cache
@@ -31,13 +32,18 @@ def fork_server() -> ForkServer:
     return ForkServer(PROJECT)
 
 
+def looks(within: float) -> Iterator[None]:
+    """Moments to look again until the time is over: the longer it takes, the more seldom, since whoever looks keeps others from their work."""
+    begin = time.monotonic()
+    while (waited := time.monotonic() - begin) < within:
+        time.sleep(min(max(_LOOK_AGAIN, waited / 10), _SELDOM))
+        yield
+
+
 def eventually(condition: Callable[[], bool], what: str, within: float = PATIENCE) -> None:
     """Wait until `condition` holds: for things that other processes do and of which nobody tells."""
-    deadline = time.monotonic() + within
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {within:g} s: {what}")
-        time.sleep(_LOOK_AGAIN)
+    if not condition() and not any(condition() for _ in looks(within)):
+        raise AssertionError(f"not within {within:g} s: {what}")
 
 
 class Process:
@@ -108,11 +114,12 @@ class Process:
 
     def wait(self, within: float = PATIENCE) -> int:
         """Wait until it ends by itself; its exit code."""
-        deadline = time.monotonic() + within
-        while (code := self._poll()) is None:
-            if time.monotonic() > deadline:
-                raise AssertionError(f"process {self.pid} does not end; it says:\n{self.output}")
-            time.sleep(_LOOK_AGAIN)
+        code = self._poll()
+        for _ in looks(within) if code is None else ():
+            if (code := self._poll()) is not None:
+                break
+        if code is None:
+            raise AssertionError(f"process {self.pid} does not end; it says:\n{self.output}")
         return code
 
 

@@ -43,8 +43,8 @@ def calls(when: str, most: int = 200, coarse: int = 1) -> Iterator[int]:
 def left_out(items: Iterable[pytest.Item]) -> set[pytest.Item]:
     """Tests that `make test` does not execute: those marked `covering`, without a sample of each function's."""
     functions: dict[str, list[pytest.Item]] = {}
-    for item in [] if ALL else items:
-        if any(mark.kwargs.get("covering") for mark in item.iter_markers("sampled")):
+    for item in items:
+        if not ALL and any(mark.kwargs.get("covering") for mark in item.iter_markers("sampled")):
             functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
     return {
         item
@@ -79,7 +79,7 @@ def cover(cases: Sequence[Case]) -> set[int]:
     for turn, numbers in enumerate(by_database.values()):
         first = turn * len(numbers) // 3
         order = numbers[first:] + numbers[:first]
-        missing = set().union(*(cases[number].items() for number in order))
+        missing = {value for number in order for value in cases[number].items()}
         while missing:
             best = max(order, key=lambda number: len(missing & cases[number].items()))
             missing -= cases[best].items()
