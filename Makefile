@@ -64,8 +64,8 @@ layers: $(DEV) ## do imports go down only?
 	$(VENV)/bin/lint-imports
 
 types: $(DEV) ## do mypy and pyright agree with every annotation?
-	$(VENV)/bin/mypy
-	$(VENV)/bin/pyright
+	@echo "mypy and pyright, side by side"
+	@$(VENV)/bin/pyright & pyright=$$!; $(VENV)/bin/mypy; mypy=$$?; wait $$pyright && exit $$mypy
 
 docs: $(DOCS) ## build the documentation site into build/site; a link, an anchor or a name that leads nowhere fails
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build
