@@ -8,7 +8,7 @@ import pytest
 
 from mainspring.errors import Conflict
 from mainspring.model.states import State
-from mainspring.store.writes import Verdict
+from mainspring.store.writes import RecordStep, Verdict
 from tests.store.build import (
     NOW,
     SECOND,
@@ -29,6 +29,7 @@ from tests.store.build import (
 
 if TYPE_CHECKING:
     from mainspring.store.protocol import Store
+    from mainspring.store.writes import Op
 
 
 def test_an_end_is_stored_with_its_result(store: Store) -> None:
@@ -37,6 +38,37 @@ def test_an_end_is_stored_with_its_result(store: Store) -> None:
     found = get(store)
     assert (found.state, found.output, found.completed) == (State.SUCCEEDED, '{"total": 3}', NOW + SECOND)
     assert (found.owner, found.epoch) == (None, 1)
+
+
+_RESULTS = ('"a\\\\b, \\"c\\" {d}"', '"NULL"', "null", None, '"\\u0000"', '""', '"é𝄞"', "[1, {}]")
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_ends_of_many_runs_at_once_keep_their_own_results(store: Store, *, recorded: bool) -> None:
+    """Also behind a last outcome in the same batch, which some of them have."""
+    start(store, *(owned(f"r{number}") for number, _ in enumerate(_RESULTS)))
+    ends = [finish(f"r{number}", completed=NOW + number, output=each) for number, each in enumerate(_RESULTS)]
+    last: list[Op] = [RecordStep("w1", step("r1")), RecordStep("w1", step("r3"))] if recorded else []
+    answers = store.apply([*last, *ends], NOW)
+    assert answers[len(last) :] == [Verdict.DONE] * len(_RESULTS)
+    found = [get(store, f"r{number}") for number, _ in enumerate(_RESULTS)]
+    assert [(each.state, each.output, each.completed) for each in found] == [
+        (State.SUCCEEDED, result, NOW + number) for number, result in enumerate(_RESULTS)
+    ]
+
+
+def test_ends_at_once_in_the_name_of_another_owner_or_epoch_are_refused_alone(store: Store) -> None:
+    start(store, *(owned(name) for name in "abc"), owned("d", "w2"))
+    ends = [finish("a"), finish("b", epoch=2), finish("c"), finish("d", owner="w1")]
+    done_, *refused = (store.apply(ends, NOW)[number] for number in (0, 1, 3))
+    assert done_ is Verdict.DONE
+    assert Verdict.DONE not in refused
+    assert [state(store, name) for name in "abcd"] == [
+        State.SUCCEEDED,
+        State.RUNNING,
+        State.SUCCEEDED,
+        State.RUNNING,
+    ]
 
 
 def test_a_failure_is_stored_with_its_error_and_reason(store: Store) -> None:

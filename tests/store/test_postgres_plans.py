@@ -10,6 +10,7 @@ import pytest
 from mainspring.model.states import State
 from mainspring.store.open import open_store
 from mainspring.store.postgres import bulk_statements as text
+from mainspring.store.postgres.bulk import ends_alike
 from mainspring.store.postgres.dialect import Dialect
 from mainspring.store.postgres.libpq import to_json
 from mainspring.store.writes import Finish
@@ -21,18 +22,22 @@ if TYPE_CHECKING:
 MANY = 300
 
 
+ENDS = [Finish("w1", f"r{n}", 1, State.SUCCEEDED, NOW, output="1") for n in range(MANY)]
+WAYS: dict[str, dict[str, Any]] = {text.FINISH: {"ops": to_json(ENDS)}, text.FINISH_ALIKE: ends_alike(ENDS)}
+
+
+@pytest.mark.parametrize("statement", WAYS, ids=["as JSON", "as arrays"])
 @pytest.mark.parametrize("analysed", [False, True])
-def test_ends_of_many_runs(postgres_url: str, *, analysed: bool) -> None:
+def test_ends_of_many_runs(postgres_url: str, statement: str, *, analysed: bool) -> None:
     store = open_store(postgres_url, StoreSettings())
     store.open()
     start(store, *(owned(f"r{n}", uid=f"{n:05d}") for n in range(MANY)))
     store.close()
-    ops = to_json([Finish("w1", f"r{n}", 1, State.SUCCEEDED, NOW, output="1") for n in range(MANY)])
     explain = b"EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) "
     with psycopg.connect(postgres_url) as db:
         if analysed:
             db.execute("ANALYZE")
-        row = db.execute(explain + Dialect("mainspring")(text.FINISH), {"ops": ops}).fetchone()
+        row = db.execute(explain + Dialect("mainspring")(statement), WAYS[statement]).fetchone()
         assert row is not None
         nodes = list(_nodes(row[0][0]["Plan"]))
     assert nodes[0]["Actual Rows"] == MANY

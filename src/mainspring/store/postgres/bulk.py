@@ -190,6 +190,8 @@ class Bulk:
             op.after = self._outcomes.get(op.run)
         if len(ops) == 1:
             self._add(text.FINISH_ONE, {column: getattr(ops[0], column) for column in text.FINISH_COLUMNS}, ended)
+        elif _end_alike(ops):
+            self._add(text.FINISH_ALIKE, ends_alike(ops), ended)
         else:
             self._add(text.FINISH, {"ops": to_json(ops)}, ended)
         values: dict[str, Value] = {
@@ -246,6 +248,29 @@ def _common_values(runs: list[NewRun]) -> dict[str, Value] | None:
     if any(run.id != run.uid or text.common_values(run_values(run)) != first for run in runs):
         return None
     return dict(zip(text.COMMON_COLUMNS, first, strict=True))
+
+
+def _end_alike(ops: list[Finish]) -> bool:
+    """Whether these are ends of one worker's runs in one state, without a reason or an error."""
+    owner, state = ops[0].owner, ops[0].state
+    return all(op.owner == owner and op.state is state and op.reason is None and op.error is None for op in ops)
+
+
+def ends_alike(ops: Sequence[Finish]) -> dict[str, Value]:
+    """The parameters of `FINISH_ALIKE`."""
+    return {
+        "owner": ops[0].owner,
+        "state": ops[0].state,
+        "runs": array([op.run for op in ops]),
+        "epochs": _numbers([op.epoch for op in ops]),
+        "completed": _numbers([op.completed for op in ops]),
+        "outputs": array([op.output for op in ops]),
+        "after": array([op.after for op in ops]) if any(op.after for op in ops) else None,
+    }
+
+
+def _numbers(values: list[int]) -> str:
+    return f"{{{','.join(map(str, values))}}}"
 
 
 def _parameters(rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -244,15 +244,21 @@ _WAIT_BRIEFLY = "set_config('lock_timeout', '10ms', true)"
 """Long enough for the lock under which PostgreSQL extends a table or an index, which also counts."""
 
 
-def _finish(*, lone: bool) -> str:
+def _finish(ends: str) -> str:
     return f"""
-  WITH a AS MATERIALIZED ({rows(_FINISH, lone=lone)})
+  WITH a AS MATERIALIZED ({ends})
   UPDATE runs r SET {_END} FROM {_WAIT_BRIEFLY}, a WHERE {_MAY_END} RETURNING a.run
 """
 
 
-FINISH_ONE, FINISH = _finish(lone=True), _finish(lone=False)
-"""Ends runs. `UNBLOCK` follows in the same transaction.
+FINISH_ONE, FINISH = _finish(rows(_FINISH, lone=True)), _finish(rows(_FINISH))
+FINISH_ALIKE = _finish(
+    """SELECT run, :owner AS owner, epoch, :state AS state, completed, NULL AS reason, output, NULL AS error, after
+    FROM unnest(:runs::text[], :epochs::bigint[], :completed::bigint[], :outputs::text[], :after::text[])
+      AS ends (run, epoch, completed, output, after)"""
+)
+"""Ends runs. `UNBLOCK` follows in the same transaction. Ends of one worker and one state without a reason are sent as arrays, which the
+server reads in less time than JSON.
 
 Rows are not locked before, which would be a record in the log for each. A row that another transaction keeps locked fails the
 statement, and the batch is halved until that run is alone.

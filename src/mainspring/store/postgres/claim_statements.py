@@ -19,6 +19,7 @@ class Statements(NamedTuple):
     partitions: str
     unpartitioned: str
     take_shares: str
+    take_rated: str
     take_ahead: str
 
 
@@ -41,22 +42,27 @@ _TAKEN = f"""
     version = coalesce(version, :version),
     fingerprint = CASE WHEN fingerprint = '' THEN (SELECT :functions::jsonb) ->> r.workflow ELSE fingerprint END,
     deadline = CASE WHEN attempt_started IS NULL AND timeout IS NOT NULL THEN least(deadline, :now + timeout) ELSE deadline END,
-    retry = coalesce(retry, (SELECT q.retry FROM queues q WHERE q.name = r.queue))
-  WHERE r.id = ANY(ARRAY(SELECT id FROM chosen))
+    retry = coalesce(retry, (SELECT json_object_agg(q.name, q.retry) FROM queues q WHERE q.retry IS NOT NULL) -> r.queue)
+  WHERE r.ctid = ANY(ARRAY(SELECT place FROM chosen)){{condition}}
   RETURNING {{also}}{", ".join(f"r.{column}" for column in RUN_COLUMNS)}
 """
-"""Claims the `chosen` runs. An array, because for a join PostgreSQL would read all of a medium-sized table."""
+"""Claims the `chosen` runs, which this statement has locked, so that they stay in their place. A version that was committed since the
+statement began is not claimed by it: the next claim finds the run. Retries of queues are read once per statement."""
+_PLACE = "ctid AS place"
 _TAKEN_PLAIN = _TAKEN.format(
     also="""(SELECT count(*) FROM ready) > :limit,
-    (SELECT set_config('mainspring.room', (:room::bigint - count(*))::text, true) FROM chosen), """
+    (SELECT set_config('mainspring.room', (:room::bigint - count(*))::text, true) FROM chosen), """,
+    condition="",
 )
 """Claims runs without a queue. Also returns whether there are more, and stores the slots that are left for queues (`ROOM`)."""
-_TAKEN_SHARES = f"""
-  , taken AS ({_TAKEN.format(also="")}),
+_TAKEN_SHARES = _TAKEN.format(also="", condition="")
+"""Claims runs of queues without a rate."""
+_TAKEN_RATED = f"""
+  , taken AS ({_TAKEN_SHARES}),
   noted AS (
     INSERT INTO queue_starts (queue, partition, at)
     SELECT queue, partition, greatest(:now, created) FROM taken WHERE queue = ANY(:rated))
-  SELECT * FROM taken {{left}}
+  SELECT * FROM taken
 """
 """Claims runs of queues, and records the starts in queues with a rate."""
 _SHARES = """wanted AS MATERIALIZED (
@@ -75,11 +81,15 @@ _AHEAD = """wanted AS MATERIALIZED (
       AND NOT EXISTS (SELECT 1 FROM queue_partitions p WHERE p.queue = q.name))"""
 """The shares of runs without a partition, decided here as in `queues/admission.py`, by the limits as they are under the lock."""
 _LEFT = """
-  WHERE (SELECT set_config('mainspring.room', (current_setting('mainspring.room')::bigint - count(*))::text, true) FROM chosen) <> ''
+  AND (SELECT set_config('mainspring.room', (current_setting('mainspring.room')::bigint - count(*))::text, true) FROM chosen) <> ''
 """
 """Stores the slots that are left for the next queue. Always true."""
-_HOW = ({"wanted": _SHARES, "left": ""}, {"wanted": _AHEAD, "left": _LEFT})
-"""The parts in which `take_shares` and `take_ahead` differ."""
+_HOW = (
+    {"wanted": _SHARES, "taken": _TAKEN_SHARES},
+    {"wanted": _SHARES, "taken": _TAKEN_RATED},
+    {"wanted": _AHEAD, "taken": _TAKEN.format(also="", condition=_LEFT)},
+)
+"""The parts in which `take_shares`, `take_rated` and `take_ahead` differ."""
 
 # -- any claim -----------------------------------------------------------------------------------------------------------
 PROMOTE = """
@@ -152,8 +162,8 @@ RESUMED = f"""
 """
 TAKE_RESUMED = f"""
   WITH chosen AS MATERIALIZED (
-    SELECT id FROM runs WHERE id = ANY(:ids) AND {text.RESUMES} AND {_CLAIMABLE} ORDER BY id FOR NO KEY UPDATE SKIP LOCKED)
-  {_TAKEN.format(also="")}
+    SELECT {_PLACE} FROM runs WHERE id = ANY(:ids) AND {text.RESUMES} AND {_CLAIMABLE} ORDER BY id FOR NO KEY UPDATE SKIP LOCKED)
+  {_TAKEN_SHARES}
 """
 
 # -- waiting runs ----------------------------------------------------------------------------------------------------------
@@ -257,8 +267,8 @@ class _Search(NamedTuple):
   {self._best(_PLAIN)},
   ready AS MATERIALIZED (
     SELECT each.* FROM best
-      CROSS JOIN LATERAL {self._first(_PLAIN, "best", f"id, {_KEY}", "best.count", lock=_LOCK)} each),
-  chosen AS MATERIALIZED (SELECT id FROM ready ORDER BY {_KEY} LIMIT :limit)
+      CROSS JOIN LATERAL {self._first(_PLAIN, "best", f"{_PLACE}, {_KEY}", "best.count", lock=_LOCK)} each),
+  chosen AS MATERIALIZED (SELECT place FROM ready ORDER BY {_KEY} LIMIT :limit)
   {_TAKEN_PLAIN}
 """
 
@@ -373,7 +383,7 @@ class _Search(NamedTuple):
     def unpartitioned(self) -> str:
         return f"WITH {self.begin}{_KNOWN} {self._fits(chr(39) * 2)}"
 
-    def take_shares(self, wanted: str, left: str) -> str:
+    def take_shares(self, wanted: str, taken: str) -> str:
         waits = f"{text.WAITS} AND queue = {{}}.queue"
         return f"""
   WITH {self.begin}{_KNOWN},
@@ -383,8 +393,8 @@ class _Search(NamedTuple):
     WHERE wanted.count > 0),
   {self._best(waits)},
   chosen AS MATERIALIZED (
-    SELECT each.id FROM best CROSS JOIN LATERAL {self._first(waits.format("best"), "best", "id", "best.count", lock=_LOCK)} each)
-  {_TAKEN_SHARES.format(left=left)}
+    SELECT each.place FROM best CROSS JOIN LATERAL {self._first(waits.format("best"), "best", _PLACE, "best.count", lock=_LOCK)} each)
+  {taken}
 """
 
     def statements(self) -> Statements:

@@ -153,7 +153,8 @@ class Queued:
         sweeps: list[Asked] = [
             (text.SWEEP_STARTS, {"queue": queue, "before": before}) for queue, before in rated.items()
         ]
-        return self._execute(*sweeps, (self._text.take_shares, values), last=True)[-1]
+        take = self._text.take_rated if rated else self._text.take_shares
+        return self._execute(*sweeps, (take, values), last=True)[-1]
 
     def commit(self) -> None:
         """Commit the transaction, if it is still open."""

@@ -7,61 +7,61 @@
 -- No foreign keys: a run may wait for, or belong to, a row that was pruned or is not there yet, and each insert would lock a row of
 -- another table. `mainspring db check` finds rows that belong to nothing.
 
--- Everything that executes is a run: one row, from the moment it is requested. What a claim and an end change comes last: of an update
--- within a page PostgreSQL logs what lies between the first and the last byte that differ. The fillfactor leaves room for that. Numbers that
--- seldom change come first, without gaps between them.
+-- Everything that executes is a run: one row, from the moment it is requested. The order of the columns saves time: an update compares those
+-- of all indexes, and to find one PostgreSQL passes over all before it. What a claim and an end change lies together: of an update within a
+-- page PostgreSQL logs what lies between the first and the last byte that differ. The fillfactor leaves room for that.
 CREATE TABLE runs (
-  -- how it was requested: seldom changed
+  -- what each claim and end compares: columns of indexes that are seldom empty
   id              text COLLATE "C" NOT NULL PRIMARY KEY, -- given by the caller, or equal to uid
   uid             text COLLATE "C" NOT NULL,             -- sorts by creation; never used twice, even when an id is
-  created         bigint NOT NULL,                       -- when it was requested
-  timeout         bigint,                                -- microseconds that it may take from the first claim
-  scheduled_time  bigint,                                -- when it was to run, by run_after or run_at; NULL for other runs
   priority        bigint NOT NULL DEFAULT 0,             -- smaller first
-  debounce_until  bigint,                                -- debounced: further calls delay it until then at most
-  workflow        text COLLATE "C" NOT NULL,             -- name of the function
-  kind            text NOT NULL,                         -- what the function is
-  parent          text COLLATE "C",                      -- the run it is a child of: cancelled and timed out with it
-  scheduled_by    text COLLATE "C",                      -- the run that requested it without being its parent
-  schedule        text COLLATE "C",                      -- the schedule that started it
-  queue           text COLLATE "C",                      -- NULL: in no queue, any worker with room claims it
-  partition       text COLLATE "C" NOT NULL DEFAULT '',  -- share of a queue with limits and turns of its own; empty: none
-  key             text COLLATE "C",                      -- at most one unfinished run has it
-  last_request    text COLLATE "C",                      -- uid of the request that last changed it, if that was not its own
-  forked_from     text COLLATE "C",                      -- the run it was forked from
-  forked_at       text COLLATE "C",                      -- position of the first operation that was not copied; end: all were copied; NULL: none
-  attributes      jsonb NOT NULL DEFAULT '{}',           -- JSON object, to find runs by [searched with @>]
-  retry           json,                                  -- JSON object: how often and how soon it is retried [as written]
-  tick            json,                                  -- JSON object: the tick that started it, and what the schedule knew then [as written]
-  input           json NOT NULL,                         -- JSON object of the arguments by name [as written]
-  -- how it stands: changed when it waits, is retried or is woken
-  recoveries      integer NOT NULL DEFAULT 0,            -- how often its worker was lost
-  generation      integer NOT NULL DEFAULT 0,            -- how often it began again with continue_as
+  due             bigint,                                -- earliest start; of a waiting run: when it is to be woken; NULL: no time does that
+  needs_attention boolean NOT NULL DEFAULT false,        -- something happened to it that its owner has not read yet
   end_unprocessed boolean NOT NULL DEFAULT false,        -- its schedule has not processed its end yet
   end_unreported  boolean NOT NULL DEFAULT false,        -- it ended without an owner, and its end is yet to be reported to app.on
-  needs_attention boolean NOT NULL DEFAULT false,        -- something happened to it that its owner has not read yet
-  due             bigint,                                -- earliest start; of a waiting run: when it is to be woken; NULL: no time does that
-  deadline        bigint,                                -- when its timeout or that of its parent ends it, whichever is sooner
-  undo_reason     text,                                  -- why it was stopped, while it has undo functions yet to run
-  blocked         json,                                  -- JSON object: reason, why it cannot continue, and versions, those that tried [as written]
-  -- its present claim
-  began_epoch     integer NOT NULL DEFAULT 1,            -- the epoch in which its present attempt began; in later ones the attempt goes on
-  attempts        integer NOT NULL DEFAULT 0,            -- attempts that were made, with the one under way
-  epoch           integer NOT NULL DEFAULT 0,            -- number of claims: the fencing token
-  started         bigint,                                -- first claim
-  attempt_started bigint,                                -- first claim of this attempt: from then on it counts in its queue's concurrency
-  version         text,                                  -- version of the app that began it
+  workflow        text COLLATE "C" NOT NULL,             -- name of the function
+  queue           text COLLATE "C",                      -- NULL: in no queue, any worker with room claims it
+  partition       text COLLATE "C" NOT NULL DEFAULT '',  -- share of a queue with limits and turns of its own; empty: none
+  attributes      jsonb NOT NULL DEFAULT '{}',           -- JSON object, to find runs by [searched with @>]
+  -- what each claim and end changes
   fingerprint     text NOT NULL DEFAULT '',              -- hash of its function's name and source when it began
+  attempt_started bigint,                                -- first claim of this attempt: from then on it counts in its queue's concurrency
   owner           text COLLATE "C",                      -- the worker that executes it
   state           text NOT NULL,                         -- see CHECK; the ended ones are succeeded, failed and cancelled
-  -- its end
   completed       bigint,                                -- when it ended
   reason          text,                                  -- why it was cancelled or failed, in words
   output          json,                                  -- JSON of the result [as written]
   error           json,                                  -- JSON object that describes the exception [as written]
+  version         text,                                  -- version of the app that began it
+  started         bigint,                                -- first claim
+  began_epoch     integer NOT NULL DEFAULT 1,            -- the epoch in which its present attempt began; in later ones the attempt goes on
+  attempts        integer NOT NULL DEFAULT 0,            -- attempts that were made, with the one under way
+  epoch           integer NOT NULL DEFAULT 0,            -- number of claims: the fencing token
+  -- how it stands: changed when it waits, is retried or is woken
+  recoveries      integer NOT NULL DEFAULT 0,            -- how often its worker was lost
+  generation      integer NOT NULL DEFAULT 0,            -- how often it began again with continue_as
+  deadline        bigint,                                -- when its timeout or that of its parent ends it, whichever is sooner
+  blocked         json,                                  -- JSON object: reason, why it cannot continue, and versions, those that tried [as written]
+  undo_reason     text,                                  -- why it was stopped, while it has undo functions yet to run
+  -- the rest of its request: seldom changed
+  created         bigint NOT NULL,                       -- when it was requested
+  timeout         bigint,                                -- microseconds that it may take from the first claim
+  scheduled_time  bigint,                                -- when it was to run, by run_after or run_at; NULL for other runs
+  debounce_until  bigint,                                -- debounced: further calls delay it until then at most
+  kind            text NOT NULL,                         -- what the function is
+  parent          text COLLATE "C",                      -- the run it is a child of: cancelled and timed out with it
+  scheduled_by    text COLLATE "C",                      -- the run that requested it without being its parent
+  schedule        text COLLATE "C",                      -- the schedule that started it
+  key             text COLLATE "C",                      -- at most one unfinished run has it
+  last_request    text COLLATE "C",                      -- uid of the request that last changed it, if that was not its own
+  forked_from     text COLLATE "C",                      -- the run it was forked from
+  forked_at       text COLLATE "C",                      -- position of the first operation that was not copied; end: all were copied; NULL: none
+  retry           json,                                  -- JSON object: how often and how soon it is retried [as written]
+  tick            json,                                  -- JSON object: the tick that started it, and what the schedule knew then [as written]
+  input           json NOT NULL,                         -- JSON object of the arguments by name [as written]
   CONSTRAINT runs_kind_check CHECK (kind IN ('workflow', 'step', 'transaction')),
-  CONSTRAINT runs_state_check CHECK (state IN ('scheduled', 'queued', 'running', 'waiting', 'cancelling', 'succeeded',
-    'failed', 'cancelled')),
+  CONSTRAINT runs_state_check CHECK (state IN ('succeeded', 'running', 'queued', 'waiting', 'scheduled', 'failed',
+    'cancelled', 'cancelling')), -- the most frequent first
   CONSTRAINT runs_due_check CHECK (due IS NOT NULL OR state <> 'queued'),
   CONSTRAINT runs_parent_check CHECK (parent IS NULL OR id <> uid) -- children are listed by the index of uids
 );
@@ -422,48 +422,48 @@ ALTER TABLE steps SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_
 CREATE VIEW runs_view AS SELECT
   id,
   uid,
-  to_timestamp(created / 1e6) AS created,
-  timeout * interval '1 microsecond' AS timeout,
-  to_timestamp(scheduled_time / 1e6) AS scheduled_time,
   priority,
-  to_timestamp(debounce_until / 1e6) AS debounce_until,
-  workflow,
-  kind,
-  parent,
-  scheduled_by,
-  schedule,
-  queue,
-  partition,
-  key,
-  last_request,
-  forked_from,
-  forked_at,
-  attributes,
-  retry,
-  tick,
-  input,
-  recoveries,
-  generation,
+  to_timestamp(due / 1e6) AS due,
+  needs_attention,
   end_unprocessed,
   end_unreported,
-  needs_attention,
-  to_timestamp(due / 1e6) AS due,
-  to_timestamp(deadline / 1e6) AS deadline,
-  undo_reason,
-  blocked,
-  began_epoch,
-  attempts,
-  epoch,
-  to_timestamp(started / 1e6) AS started,
-  to_timestamp(attempt_started / 1e6) AS attempt_started,
-  version,
+  workflow,
+  queue,
+  partition,
+  attributes,
   fingerprint,
+  to_timestamp(attempt_started / 1e6) AS attempt_started,
   owner,
   state,
   to_timestamp(completed / 1e6) AS completed,
   reason,
   output,
-  error
+  error,
+  version,
+  to_timestamp(started / 1e6) AS started,
+  began_epoch,
+  attempts,
+  epoch,
+  recoveries,
+  generation,
+  to_timestamp(deadline / 1e6) AS deadline,
+  blocked,
+  undo_reason,
+  to_timestamp(created / 1e6) AS created,
+  timeout * interval '1 microsecond' AS timeout,
+  to_timestamp(scheduled_time / 1e6) AS scheduled_time,
+  to_timestamp(debounce_until / 1e6) AS debounce_until,
+  kind,
+  parent,
+  scheduled_by,
+  schedule,
+  key,
+  last_request,
+  forked_from,
+  forked_at,
+  retry,
+  tick,
+  input
 FROM runs;
 
 CREATE VIEW steps_view AS SELECT
