@@ -103,20 +103,26 @@ def test_an_order_survives_a_worker_that_is_killed(shop: Shop, port: int, server
         shop.start("manage.py", "runserver", "--noreload", str(port))
     else:
         shop.start("-m", "uvicorn", "project.asgi:application", "--port", str(port))
-    eventually(lambda: _answers(lambda: httpx.get(f"{place}/ops/", timeout=30).status_code == 302), "it serves", 120)
-    assert httpx.post(f"{place}/orders/", data={"what": ""}, timeout=60).status_code == 500
-    order = httpx.post(f"{place}/orders/", data={"what": "clock"}, timeout=60).json()["order"]
+    eventually(
+        lambda: _answers(lambda: httpx.get(f"{place}/ops/", timeout=30, verify=False).status_code == 302),
+        "it serves",
+        120,
+    )
+    assert httpx.post(f"{place}/orders/", data={"what": ""}, timeout=60, verify=False).status_code == 500
+    order = httpx.post(f"{place}/orders/", data={"what": "clock"}, timeout=60, verify=False).json()["order"]
     worker = shop.start("manage.py", "mainspring", "worker")
     said = {"state": "paid", "mails": ["your clock is paid"]}
     eventually(
-        lambda: _answers(lambda: httpx.get(f"{place}/orders/{order}/", timeout=60).json() == said), "it is paid", 120
+        lambda: _answers(lambda: httpx.get(f"{place}/orders/{order}/", timeout=60, verify=False).json() == said),
+        "it is paid",
+        120,
     )
     worker.kill()
     worker.wait()
     runs = json.loads(shop.manage("mainspring", "runs", "list", "-o", "json"))["runs"]
     assert sorted(run["workflow"] for run in runs) == ["fulfil", "shop.tasks.send_mail"]
     assert f"order-{order}" in [run["id"] for run in runs]
-    assert httpx.get(f"{place}/ops/api/runs", timeout=60).status_code == 302
+    assert httpx.get(f"{place}/ops/api/runs", timeout=60, verify=False).status_code == 302
 
 
 def test_commands_know_the_projects_app_and_database(shop: Shop) -> None:
@@ -138,7 +144,9 @@ def test_dev_executes_and_loads_changed_code(shop: Shop, port: int) -> None:
     shop.manage("migrate")
     shop.start("manage.py", "mainspring", "dev", "--port", str(port))
     api = f"http://127.0.0.1:{port}/api/workers"
-    eventually(lambda: _answers(lambda: httpx.get(api, timeout=30).json()["workers"]), "the worker is there", 120)
+    eventually(
+        lambda: _answers(lambda: httpx.get(api, timeout=30, verify=False).json()["workers"]), "the worker is there", 120
+    )
     tasks = shop.folder / "shop" / "tasks.py"
     tasks.write_text(tasks.read_text().replace('"2d"', '"3d"'))
     eventually(lambda: "reloaded" in shop.said(), "it is loaded again", 120)
