@@ -19,22 +19,22 @@ def _each(cases: list[Case]) -> pytest.MarkDecorator:
 
 @_each(committer_cases.SMALL)
 def test_a_preemption_anywhere_breaks_no_promise_of_the_committer(case: Case) -> None:
-    assert exhaust(case, 1, most=of(400, 60)).schedules >= of(250, 60)
+    assert exhaust(case, 1, most=of(400, 30)).schedules >= of(250, 30)
 
 
 @_each(committer_cases.SMALL + committer_cases.LARGE)
 def test_no_order_of_threads_breaks_a_promise_of_the_committer(case: Case) -> None:
-    walk(case, range(of(40, 8)))
+    walk(case, range(of(40, 4)))
 
 
 @_each([committer_cases.with_lines(case) for case in committer_cases.SMALL + committer_cases.LARGE])
 def test_no_order_of_lines_breaks_a_promise_of_the_committer(case: Case) -> None:
-    walk(case, range(of(8, 2)))
+    walk(case, range(of(8, 1)))
 
 
 @_each(part_cases.CASES)
 def test_the_end_of_a_run_reaches_all_waiters(case: Case) -> None:
-    exhaust(case, 1, most=of(300, 60))
+    exhaust(case, 1, most=of(300, 30))
 
 
 @_each(worker_cases.CASES)

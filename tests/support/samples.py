@@ -31,12 +31,12 @@ def of(everything: int, some: int) -> int:
 
 
 def calls(when: str, most: int = 200, coarse: int = 1) -> Iterator[int]:
-    """At which calls to the store a process dies, other ones for a death before the call than for one after it. A greater `coarse`
-    samples fewer of them.
+    """At which calls to the store a process dies, other ones for a death before the call than for one after it, and at last `most`, which
+    no workload reaches. A greater `coarse` samples fewer of them.
     """
-    stride = of(1, 8 * coarse)
+    stride = of(1, 12 * coarse)
     first = 1 if when == "before" else 1 + stride // 2
-    return iter(range(first, most, stride))
+    return iter([*range(first, most, stride), most])
 
 
 # -- products of parameters ------------------------------------------------------------------------------------------------

@@ -219,11 +219,15 @@ def resize(page: Any, width: str) -> None:
     page.set_viewport_size(dict(zip(("width", "height"), WIDTHS[width], strict=True)))
 
 
+@pytest.mark.sampled
 @on("sqlite")
 def test_every_page_fits_complains_of_nothing_and_can_be_used_by_everybody(page: Any, site: Site) -> None:
+    """On a phone, axe looks at a third of the pages; with `SAMPLES=all` at every one."""
     found: list[str] = []
-    for path, wider in each_page(page, site, "light", slice(None)):
+    for number, (path, wider) in enumerate(each_page(page, site, "light", slice(None))):
         found += [*wider, *findings(page, f"{path}, all of it open")]
+        if number % of(1, 3):
+            continue
         page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = false; })")
         resize(page, "phone")
         found += findings(page, f"{path} on a phone")
