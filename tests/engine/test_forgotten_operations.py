@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from mainspring import App, Question, Retry, Tx, run
+from mainspring.errors import Interrupted
 from mainspring.testing import world
 
 TWICE = Retry(2, first=1)
@@ -209,6 +211,52 @@ async def test_what_is_executed_once_more_has_another_key_and_what_is_repeated_h
     assert len({key for each in keys for key in each.split()}) == 6, "three times a key and a uuid"
     assert len(shop.keys["pay"]) == 3
     assert len(set(shop.keys["pay"])) == 1
+
+
+@pytest.mark.parametrize("how", ["raises", "cancelled", "in a child"])
+async def test_a_step_that_begins_at_most_once_does_not_begin_in_the_next_attempt(store_url: str, how: str) -> None:
+    app, began, begun = App(), list[int](), asyncio.Event()
+
+    @app.step(at_most_once=True)
+    async def pay() -> str:
+        began.append(1)
+        if len(began) > 1:
+            return "paid"
+        begun.set()
+        if how == "cancelled":
+            await asyncio.Event().wait()
+        raise ConnectionError("no answer")
+
+    @app.step
+    async def check(fails: bool) -> None:
+        await begun.wait()
+        if fails:
+            raise ConnectionError("no answer")
+
+    @app.workflow
+    async def child() -> str:
+        return await pay()
+
+    @app.workflow(retry=Retry(3, first=1))
+    async def work() -> str:
+        if how == "in a child":
+            return await child()
+        if how == "cancelled":
+            async with asyncio.TaskGroup() as group:
+                group.create_task(check(run.attempt == 1))
+                paying = group.create_task(pay())
+            return paying.result()
+        return await pay()
+
+    async with world(app, url=store_url) as w:
+        handle = await work.options(id="r").start()
+        await w.advance("1m")
+        with pytest.raises((Interrupted, ExceptionGroup)):
+            await handle.result()
+        assert len(began) == 1
+        await app.runs.retry("r")  # whoever asks for it wants it
+        assert await handle.result() == "paid"
+    assert len(began) == 2
 
 
 async def test_what_was_undone_is_done_anew_by_a_resumed_run_and_undone_anew(store_url: str) -> None:

@@ -57,6 +57,8 @@ class Edition(Struct, frozen=True, array_like=True):
     """The epoch in which the run forgot that."""
     had: int = 0
     """The number that this operation had."""
+    asked: bool = False
+    """Whether an operator has asked for its repetition, so that it may begin again even if it is to begin at most once."""
 
     @classmethod
     def decode(cls, text: str | None) -> Edition:
@@ -70,11 +72,15 @@ class Edition(Struct, frozen=True, array_like=True):
             return self.succeeded
         return self.had if name == self.name else self.failed
 
-    def after(self, step: Step, epoch: int) -> Edition:
+    def has_begun(self, name: str) -> bool:
+        """Whether an operation has begun in an earlier attempt, and no operator has asked for its repetition."""
+        return name == self.name and not self.asked
+
+    def after(self, step: Step, epoch: int, *, asked: bool) -> Edition:
         """Return what is known when the next operation at this position is forgotten, too."""
         if step.output is not None and step.completed is not None:
             return Edition(epoch)
-        return Edition(self.succeeded, step.name, epoch, self.number(step.name))
+        return Edition(self.succeeded, step.name, epoch, self.number(step.name), asked)
 
 
 class Forgotten(Struct):

@@ -58,8 +58,8 @@ def step(ex: Execution, position: str, call: StepCall) -> Flow:
     record = recorded or Step(ex.id, position, "step", call.name, started=now)
     record.epoch = ex.epoch
     began = now
-    if recorded is not None:
-        obstacle = yield from _taken_up(ex, record, call)
+    if recorded is not None or call.at_most_once:
+        obstacle = yield from _taken_up(ex, record, call, before=recorded is not None)
         if obstacle is not None:
             return (yield from conclude(ex, record, call.result, error=obstacle))
         began = ex.engine.clock.now()
@@ -109,8 +109,14 @@ def _is_whole_job(ex: Execution, record: Step, call: StepCall) -> bool:
     return ex.function.kind == "step" and record.attempts == 1 and not call.at_most_once and ex.signal is None
 
 
-def _taken_up(ex: Execution, record: Step, call: StepCall) -> Flow:
-    """Continue a step that had begun before. Return the exception that ends it, or None when its next attempt may begin."""
+def _taken_up(ex: Execution, record: Step, call: StepCall, *, before: bool) -> Flow:
+    """Continue a step that had begun `before`. Return the exception that ends it, or None when its next attempt may begin."""
+    if call.at_most_once and ex.history.edition(record.position).has_begun(call.name):
+        return Interrupted(
+            f"step {call.name!r} has begun in an earlier attempt of the run and is not to be started again"
+        )
+    if not before:
+        return None
     if call.at_most_once and record.due is None:
         return Interrupted(f"step {call.name!r} was cut off in the middle and is not to be started a second time")
     return None if (yield from _back_off(ex, record)) else _not_again(record)

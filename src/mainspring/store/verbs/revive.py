@@ -48,24 +48,24 @@ _KEY_INDEX = ("runs_key", "runs.key")
 """The names of the unique index on keys of unfinished runs, on PostgreSQL and on SQLite."""
 
 
-def resume(tx: Transaction, run: Run) -> Script[bool]:
-    """Resume a stopped run, with the children that were stopped with it."""
+def resume(tx: Transaction, run: Run, *, asked: bool = True) -> Script[bool]:
+    """Resume a stopped run, with the children that were stopped with it. `asked`: by an operator."""
     if run.state is not State.CANCELLED and not (run.state is State.FAILED and run.reason == _EXHAUSTED):
         return False
     if (yield from _has_stopping_child(tx, run)):
         return False  # the child would end as cancelled, and the run would receive that
-    yield from _resume(tx, run)
+    yield from _resume(tx, run, asked=asked)
     return True
 
 
-def _resume(tx: Transaction, run: Run) -> Script[None]:
+def _resume(tx: Transaction, run: Run, *, asked: bool) -> Script[None]:
     yield from _revive(tx, run, as_it_was=True)  # first: children inherit its deadline
     steps = yield from steps_of(tx, run.id)
-    yield from _forget_all(tx, run, steps, forgotten_by_resume(steps))
+    yield from _forget_all(tx, run, steps, forgotten_by_resume(steps), asked=asked)
     seen = {row[0] for row in (yield from tx.execute(_SEEN_TO_END, id=run.id))}
     for child in (yield from children_of(tx, run)):
         if child.state is State.CANCELLED and child.reason == run.reason and child.id not in seen:
-            yield from _resume(tx, child)
+            yield from _resume(tx, child, asked=asked)
 
 
 def _has_stopping_child(tx: Transaction, run: Run) -> Script[bool]:
@@ -80,12 +80,15 @@ def _has_stopping_child(tx: Transaction, run: Run) -> Script[bool]:
     return False
 
 
-def retry(tx: Transaction, run: Run) -> Script[bool]:
-    """Retry a failed run from what it recorded: the exception that ended it is deleted, with what was recorded later."""
+def retry(tx: Transaction, run: Run, *, asked: bool = True) -> Script[bool]:
+    """Retry a failed run from what it recorded: the exception that ended it is deleted, with what was recorded later.
+
+    `asked`: by an operator.
+    """
     if run.state is not State.FAILED:
         return False
     yield from _revive(tx, run, as_it_was=False)  # first: children inherit its deadline
-    yield from forget_attempt(tx, run, run.error)
+    yield from forget_attempt(tx, run, run.error, asked=asked)
     return True
 
 
@@ -129,19 +132,20 @@ def key_conflicts() -> Generator[None]:
         raise
 
 
-def forget_attempt(tx: Transaction, run: Run, error: str | None) -> Script[None]:
+def forget_attempt(tx: Transaction, run: Run, error: str | None, *, asked: bool = False) -> Script[None]:
     """Delete what the next attempt of a run executes again, after an exception ended the last one."""
     steps = yield from steps_of(tx, run.id)
-    yield from _forget_all(tx, run, steps, forgotten_by_retry(steps, error))
+    yield from _forget_all(tx, run, steps, forgotten_by_retry(steps, error), asked=asked)
 
 
-def _forget_all(tx: Transaction, run: Run, steps: list[Step], found: Forgotten) -> Script[None]:
+def _forget_all(tx: Transaction, run: Run, steps: list[Step], found: Forgotten, *, asked: bool) -> Script[None]:
     notes = {step.position: step.output for step in steps if step.position.startswith(FORGOTTEN)}
     for step in found.forget:
         if step.kind in _NAMING:
             note = f"{FORGOTTEN}{step.position}"
-            yield from _note(tx, run, note, Edition.decode(notes.get(note)).after(step, run.epoch), tx.now)
-        yield from _forget(tx, run, step)
+            edition = Edition.decode(notes.get(note)).after(step, run.epoch, asked=asked)
+            yield from _note(tx, run, note, edition, tx.now)
+        yield from _forget(tx, run, step, asked=asked)
     for step in found.reveal:
         yield from tx.execute(_REVEAL, run=run.id, position=step.position)
     kept = found.kept(steps)
@@ -156,7 +160,7 @@ def _note(tx: Transaction, run: Run, position: str, value: object, at: int) -> S
     yield from tx.execute(_NOTE, run=run.id, position=position, value=text, now=at, epoch=run.epoch)
 
 
-def _forget(tx: Transaction, run: Run, step: Step) -> Script[None]:
+def _forget(tx: Transaction, run: Run, step: Step, *, asked: bool) -> Script[None]:
     """Delete what was recorded with an operation, so that it can be executed again. Messages that it sent stay sent."""
     if step.kind == "answer" and step.child is not None:
         key = f"{run.uid}-{step.position}"
@@ -166,5 +170,5 @@ def _forget(tx: Transaction, run: Run, step: Step) -> Script[None]:
     awaited = step.child is not None and step.kind in {"call", "result"}
     child = (yield from find(tx, step.child)) if awaited and step.child is not None else None
     if child is not None and child.parent == run.id:
-        yield from retry(tx, child)
-        yield from resume(tx, child)
+        yield from retry(tx, child, asked=asked)
+        yield from resume(tx, child, asked=asked)
