@@ -24,6 +24,7 @@ CREATE TABLE runs (
   partition       text COLLATE "C" NOT NULL DEFAULT '',  -- share of a queue with limits and turns of its own; empty: none
   attributes      jsonb NOT NULL DEFAULT '{}',           -- JSON object, to find runs by [searched with @>]
   -- what each claim and end changes
+  version         text,                                  -- version of the app that began it
   fingerprint     text NOT NULL DEFAULT '',              -- hash of its function's name and source when it began
   attempt_started bigint,                                -- first claim of this attempt: from then on it counts in its queue's concurrency
   owner           text COLLATE "C",                      -- the worker that executes it
@@ -32,7 +33,6 @@ CREATE TABLE runs (
   reason          text,                                  -- why it was cancelled or failed, in words
   output          json,                                  -- JSON of the result [as written]
   error           json,                                  -- JSON object that describes the exception [as written]
-  version         text,                                  -- version of the app that began it
   started         bigint,                                -- first claim
   began_epoch     integer NOT NULL DEFAULT 1,            -- the epoch in which its present attempt began; in later ones the attempt goes on
   attempts        integer NOT NULL DEFAULT 0,            -- attempts that were made, with the one under way
@@ -431,6 +431,7 @@ CREATE VIEW runs_view AS SELECT
   queue,
   partition,
   attributes,
+  version,
   fingerprint,
   to_timestamp(attempt_started / 1e6) AS attempt_started,
   owner,
@@ -439,7 +440,6 @@ CREATE VIEW runs_view AS SELECT
   reason,
   output,
   error,
-  version,
   to_timestamp(started / 1e6) AS started,
   began_epoch,
   attempts,
