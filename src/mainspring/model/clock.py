@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -32,10 +33,10 @@ _STEP = SECOND // 4
 """The difference between wall-clock and steady time above which one of the two clocks must have been set."""
 _SAME = SECOND // 200
 """The difference below which a new measurement is ignored, so that wall-clock time does not go backwards for noise."""
+_LOOK_EVERY = SECOND // 100
+"""How often `now` looks whether a clock was set. Between two looks it reads one clock instead of two."""
 _MOST_DOUBTS = 20
 _DOUBT_PAUSE = 0.1
-_STEADY = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
-"""The clock that also counts while the machine is suspended, on platforms that have one."""
 
 
 def machine_time() -> int:
@@ -43,9 +44,20 @@ def machine_time() -> int:
     return time.time_ns() // 1_000
 
 
+def _steady_clock() -> Callable[[], int]:
+    """The clock that also counts while the machine is suspended, on platforms that have one."""
+    for name in ("CLOCK_BOOTTIME", "CLOCK_MONOTONIC"):
+        if hasattr(time, name):
+            return partial(time.clock_gettime_ns, getattr(time, name))
+    return time.monotonic_ns
+
+
+_read_steady = _steady_clock()
+
+
 def steady_time() -> int:
     """Return microseconds since a fixed moment, from a clock that cannot be set."""
-    return (time.monotonic_ns() if _STEADY is None else time.clock_gettime_ns(_STEADY)) // 1_000
+    return _read_steady() // 1_000
 
 
 def _nothing() -> None:
@@ -108,16 +120,24 @@ class SystemClock:
         self._skew = 0
         """Microseconds that the machine's wall-clock time was ahead of the steady clock at the last measurement."""
         self._measured = 0
+        self._looked = 0
+        """The steady time at which `now` last found that no clock was set."""
         self.on_doubt: Callable[[], None] = _nothing
         """Called while the time should be measured again, on any thread and often."""
 
     def now(self) -> int:
         if self._measure is None:
             return time.time_ns() // 1_000  # as `machine_time`, without a call: every step asks three times
-        steady = steady_time()
+        steady = _read_steady() // 1_000  # as `steady_time`, without a call
+        if not 0 <= steady - self._looked < _LOOK_EVERY:
+            self._look(steady)
+        return steady + self._ahead
+
+    def _look(self, steady: int) -> None:
         if self._doubtful(steady):
             self.on_doubt()
-        return steady + self._ahead
+        else:
+            self._looked = steady
 
     def follow(self, measure: Callable[[], int]) -> None:
         """Follow another clock. `measure` returns how far that clock is ahead of the machine's wall-clock time, and may block."""
