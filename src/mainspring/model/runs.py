@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Literal
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from mainspring.model.states import State  # noqa: TC001  (records are also read back from JSON)
 
@@ -191,11 +191,11 @@ class Worker(Struct, frozen=True):
     """The methods that the worker executes, each with the names of its registered instances."""
 
 
-class Claim(Struct, frozen=True):
+class Claim(Struct, frozen=True, gc=False):
     """A run that a worker claimed, with all its recorded operations."""
 
     run: Run
-    steps: list[Step] = field(default_factory=list[Step])
+    steps: Sequence[Step] = ()
 
 
 class RunFilter(Struct, frozen=True):

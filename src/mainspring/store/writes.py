@@ -229,6 +229,8 @@ def is_checkpoint(op: Op) -> TypeGuard[RecordStep]:
 
 def run_of(op: Op) -> str:
     """The id of the run that a write is about. Writes of one run keep their order."""
+    if type(op) is Finish:  # the most frequent one
+        return op.run
     if isinstance(op, Start):
         return op.run.id
     return op.step.run if isinstance(op, RecordStep) else op.run

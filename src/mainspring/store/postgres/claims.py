@@ -7,6 +7,7 @@ been committed. The worker then looks up the runs that it owns.
 from __future__ import annotations
 
 import json
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mainspring.model.clock import SystemClock
@@ -39,6 +40,10 @@ _MOST_AHEAD = 5
 
 Kind: TypeAlias = tuple[Any, ...]
 """The key of claims that search the same runs: the worker, and the functions and queues that it can execute."""
+
+
+_turn = attrgetter("priority", "due", "uid")
+"""The order in which claimed runs begin."""
 
 
 class Claims:
@@ -126,7 +131,7 @@ class Claims:
             self._beside_queues.add(request.worker)
         else:
             self._beside_queues.discard(request.worker)
-        claims = self._with_steps(sorted(taken, key=lambda run: (run.priority, run.due, run.uid)))
+        claims = self._with_steps(sorted(taken, key=_turn))
         times = [when for when in (due, deadline, demands.again) if when is not None]
         return Claimed(
             claims,
@@ -189,7 +194,7 @@ class Claims:
             with self._db.connection() as db:
                 for row in db.execute(self._sql(sql.STEPS_OF), {"runs": again}):
                     steps.setdefault(row[0], []).append(to_step(row))
-        return [Claim(run, steps.get(run.id, [])) for run in runs]
+        return [Claim(run, steps.get(run.id, ())) for run in runs]
 
     # -- notices -------------------------------------------------------------------------------------------------------
     def notices(self, worker: str) -> list[Notice]:

@@ -141,8 +141,12 @@ class Floors:
 
     def taken(self, runs: Iterable[tuple[Group, int, int]]) -> None:
         """Raise the floors to the priority and due time of claimed runs. No run of their groups below them is left to claim."""
+        latest: dict[tuple[Group, int], int] = {}
+        for group, priority, due in runs:
+            if due > latest.get((group, priority), 0):
+                latest[group, priority] = due
         with self._lock:
-            for group, priority, due in runs:
+            for (group, priority), due in latest.items():
                 groups = self._floors.setdefault(group[0], {})
                 floors = groups.setdefault(group, {})
                 floors[priority] = max(floors.get(priority, 0), due - SLACK)

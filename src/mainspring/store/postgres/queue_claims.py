@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from itertools import zip_longest
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec.structs import replace
@@ -45,7 +46,8 @@ if TYPE_CHECKING:
 
 Asked: TypeAlias = "tuple[str, dict[str, Value]]"
 _COLUMNS = {name: number for number, name in enumerate(RUN_COLUMNS)}
-_GROUP = [_COLUMNS[name] for name in ("queue", "workflow", "partition")]
+_group = itemgetter(*(_COLUMNS[name] for name in ("queue", "workflow", "partition")))
+_place = itemgetter(_COLUMNS["priority"], _COLUMNS["due"])
 
 
 class Queued:
@@ -222,7 +224,7 @@ class Queued:
         for row in taken:
             queue, partition = row[_COLUMNS["queue"]], row[_COLUMNS["partition"]]
             partitions[queue].append(partition)
-        self._floors.taken(map(_group, taken))
+        self._floors.taken(_places(taken))
         for allotment in allotments:
             order = {share.partition: number for number, share in enumerate(allotment.admission.shares)}
             allotment.took(sorted(partitions[allotment.queue.name], key=order.__getitem__))
@@ -236,10 +238,9 @@ class Queued:
         return answers[len(begin) : len(begin) + len(asked)]
 
 
-def _group(row: Row) -> tuple[Group, int, int]:
-    """The group, priority and due time of a claimed run."""
-    queue, workflow, partition = (row[column] for column in _GROUP)
-    return (queue, workflow, partition), row[_COLUMNS["priority"]], row[_COLUMNS["due"]]
+def _places(rows: list[Row]) -> Iterator[tuple[Group, int, int]]:
+    """The groups, priorities and due times of claimed runs."""
+    return ((_group(row), *_place(row)) for row in rows)
 
 
 def is_simple(queue: Queue) -> bool:
@@ -308,7 +309,7 @@ class Ahead:
             elif name in waiting:
                 allotment.decide([""], facts.placed, {})
             allotment.took([""] * len(taken))
-            self._floors.taken(map(_group, taken))
+            self._floors.taken(_places(taken))
         return found
 
 

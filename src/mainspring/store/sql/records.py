@@ -27,6 +27,7 @@ NEW_RUN_COLUMNS = (
 SCHEDULED_RUN_COLUMNS = (*NEW_RUN_COLUMNS, "schedule", "tick", "end_unprocessed")
 """The columns of a run that a schedule starts: with the schedule, the tick for the run, and that its end is unprocessed."""
 WORKER_COLUMNS = Worker.__struct_fields__
+_STATES = {state.value: state for state in State}
 
 
 def run_values(run: NewRun) -> tuple[Any, ...]:
@@ -86,7 +87,7 @@ def step_values(step: Step) -> tuple[Any, ...]:
 def to_run(row: Sequence[Any]) -> Run:
     """Decode a run. The columns are the fields of `Run`, in their order. Texts that many runs share are interned."""
     run = Run(*row)
-    run.state = State(run.state)
+    run.state = _STATES.get(run.state) or State(run.state)
     run.workflow, run.kind = intern(run.workflow), intern(run.kind)
     if run.version is not None:
         run.version = intern(run.version)

@@ -218,7 +218,7 @@ class Claiming:
         if again:
             for row in self._db.execute(DIALECT.spelled(_STEPS), (json.dumps(again),)):
                 steps.setdefault(row[0], []).append(to_step(row))
-        return [Claim(runs[run], steps.get(run, [])) for run in chosen]
+        return [Claim(runs[run], steps.get(run, ())) for run in chosen]
 
 
 class Groups:
