@@ -14,7 +14,6 @@ from mainspring.store.verbs.dashboard import CLASSES, MINUTE, Amount
 if TYPE_CHECKING:
     from mainspring.model.clock import Clock
     from mainspring.model.runs import Ending, Run
-    from mainspring.model.states import State
     from mainspring.store.protocol import Store
     from mainspring.store.verbs.unreported_ends import UnreportedEnd
 
@@ -38,35 +37,39 @@ class ActivityCounter:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._amounts: dict[tuple[int, str, str, str, int], tuple[int, int]] = {}
+        self._amounts: dict[tuple[int, str, str, str, int], list[int]] = {}
+        """The number of runs and their microseconds together, by minute, function, measure, state and class of duration."""
         self._forgotten = 0
 
     def count(self, run: Run, ending: Ending) -> None:
         """Count a run that ended in this worker."""
         if run.started is None:
             return
-        now = self._clock.now()
-        minute = now // MINUTE * MINUTE
+        now, workflow, state = self._clock.now(), run.workflow, ending.state._value_
+        minute = now - now % MINUTE
         with self._lock:
-            self._add(minute, run.workflow, "duration", ending.state, now - run.started)
+            self._add((minute, workflow, "duration", state), now - run.started)
             if (
                 run.attempts <= 1 and not run.is_continuation and run.due is not None
             ):  # later claims overwrite the due time
-                self._add(minute, run.workflow, "lateness", ending.state, run.started - run.due)
+                self._add((minute, workflow, "lateness", state), run.started - run.due)
 
     def count_unreported(self, end: UnreportedEnd) -> None:
         """Count an unowned run that ended and that this worker reports."""
         began = end.completed if end.started is None else end.started
         with self._lock:
             minute = end.completed // MINUTE * MINUTE
-            self._add(minute, end.workflow, "duration", end.state, end.completed - began)
+            self._add((minute, end.workflow, "duration", end.state.value), end.completed - began)
 
-    def _add(self, minute: int, workflow: str, measure: str, state: State, micros: int) -> None:
-        micros = max(0, micros)
-        key = minute, workflow, measure, state.value, bisect_left(_CLASSES, micros)
-        count, together = self._amounts.get(key, (0, 0))
-        if count or len(self._amounts) < _MOST_KEYS:
-            self._amounts[key] = count + 1, together + micros
+    def _add(self, of: tuple[int, str, str, str], micros: int) -> None:
+        micros = max(micros, 0)
+        key = (*of, bisect_left(_CLASSES, micros))
+        amount = self._amounts.get(key)
+        if amount is not None:
+            amount[0] += 1
+            amount[1] += micros
+        elif len(self._amounts) < _MOST_KEYS:
+            self._amounts[key] = [1, micros]
 
     def flush(self, store: Store) -> None:
         """Write the counts to the database. If that fails, keep them for the next flush."""
@@ -84,8 +87,9 @@ class ActivityCounter:
             log.warning("figures of ended runs could not be stored; they are kept and retried: %s", error)
             with self._lock:
                 for key, (count, micros) in taken.items():
-                    there = self._amounts.get(key, (0, 0))
-                    self._amounts[key] = there[0] + count, there[1] + micros
+                    there = self._amounts.setdefault(key, [0, 0])
+                    there[0] += count
+                    there[1] += micros
 
     def _forget(self, store: Store) -> None:
         now = self._clock.now()

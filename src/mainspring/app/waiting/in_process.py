@@ -84,7 +84,9 @@ class Endings:
                     del self._watched[run_id]
 
     def resolve(self, run_id: str, ending: Ending | None) -> None:
-        """Notify the watchers of a run of its ending."""
+        """Notify the watchers of a run of its ending. A caller that begins to wait now asks the database first."""
+        if run_id not in self._watched:
+            return
         with self._lock:
             watchers = self._watched.pop(run_id, [])
         for notify in watchers:
