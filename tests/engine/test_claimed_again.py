@@ -47,6 +47,6 @@ async def test_the_execution_of_before_is_halted(store_url: str, monkeypatch: py
         before = engine.executions["a"]
         await asyncio.to_thread(store_of(app).retire, engine.worker_id, engine.clock.now(), 100)
         assert await handle.result() == "done"
-        assert before.tasks.root is not None
+        assert isinstance(before.tasks.root, asyncio.Task)
         await asyncio.wait_for(asyncio.wait({before.tasks.root}), 10)
         assert not gates[0].is_set()

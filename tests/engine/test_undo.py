@@ -302,7 +302,7 @@ async def test_a_run_that_the_garbage_collector_closes_undoes_nothing(store_url:
         while not done or ex.outstanding:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         left = ex.tasks.root
-        assert left is not None
+        assert isinstance(left, asyncio.Task)
         left.get_coro().close()  # as happens to the tasks of a loop that is no more
         left.cancel()
         await asyncio.wait({left})

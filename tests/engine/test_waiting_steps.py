@@ -122,7 +122,9 @@ async def test_a_run_that_is_terminated_while_its_step_waits_yields_no_slot_any_
         await until(lambda: "w" in engine.executions and engine.slots.free() == 1, 0.01)  # of two slots, with two runs
         await handle.terminate()
         await until(lambda: "w" not in engine.executions, 0.01)
-        assert engine.slots.free() == 1  # the thread of the step still waits for the other run
+        await until(
+            lambda: engine.slots.free() == 1, 0.01
+        )  # the thread of the step still waits; a claim may hold a slot for a moment
         go_on.set()
         await until(lambda: not engine.executions and engine.slots.idle, 0.01)
         assert (engine.slots.free(), engine.slots.threads()) == (2, 2)

@@ -123,9 +123,11 @@ async def test_of_two_writes_in_one_piece_the_second_never_waits_for_another_bat
     committer: Committer, gate: Gate
 ) -> None:
     """The thread is awake and looks for work: it finds both, or none."""
+    loop = asyncio.get_running_loop()
     for number in range(200):
-        first = asyncio.get_running_loop().create_future()
-        assert await committer.commit_both(Start(run(f"a{number}")), first, Start(run(f"b{number}"))) == CREATED
+        first, second = loop.create_future(), loop.create_future()
+        committer.hand_over_both((Start(run(f"a{number}")), first), (Start(run(f"b{number}")), second), loop)
+        assert await second == CREATED
         assert await first == CREATED
     assert gate.batches == [[f"a{number}", f"b{number}"] for number in range(200)]
 

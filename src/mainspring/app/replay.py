@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from mainspring.app.app import App
     from mainspring.model.runs import Run, Step
+    from mainspring.store.committer import Reply
     from mainspring.store.protocol import Store
 
 R = TypeVar("R")
@@ -97,6 +98,7 @@ async def _compare(app: App, run: Run, steps: list[Step]) -> str | None:
 async def _execute(ex: Execution, engine: Engine) -> None:
     if ex.function.is_async:
         await run_async(ex)
+        engine.ends.begin(ex)
     else:
         context = contextvars.Context()
         await engine.loop.run_in_executor(None, lambda: context.run(run_blocking, ex))
@@ -145,6 +147,10 @@ class _Nowhere:
         answer: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
         answer.set_result(Verdict.FENCED)
         return answer
+
+    def hand_over(self, op: object, _: asyncio.AbstractEventLoop, reply: Reply) -> None:
+        del op
+        reply.set_result(Verdict.FENCED)
 
     def commit_sync(self, op: object) -> Verdict:
         del op

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mainspring.engine.calls import StepCall
-    from mainspring.engine.host import Host
+    from mainspring.engine.host import Host, Reply
 
 LINGER = 0.002
 """Seconds for which an input waits for others."""
@@ -27,12 +27,12 @@ SECOND = 1_000_000
 class _Forming:
     """A batch that inputs may still join."""
 
-    __slots__ = ("call", "futures", "inputs", "timer")
+    __slots__ = ("call", "inputs", "replies", "timer")
 
     def __init__(self, call: StepCall) -> None:
         self.call = call
         self.inputs: list[Any] = []
-        self.futures: list[asyncio.Future[Any]] = []
+        self.replies: list[Reply] = []
         self.timer: asyncio.TimerHandle | None = None
 
 
@@ -43,19 +43,17 @@ class Batches:
         self._engine = engine
         self._forming: dict[tuple[str, int | None], _Forming] = {}
 
-    def join(self, call: StepCall) -> asyncio.Future[Any]:
-        """Add the input of a call to a batch. Return a future of its outcome."""
+    def join(self, call: StepCall, reply: Reply) -> None:
+        """Add the input of a call to a batch. `reply` receives its outcome."""
         key = call.name, call.timeout
         forming = self._forming.get(key)
         if forming is None:
             forming = self._forming[key] = _Forming(call)
             forming.timer = self._engine.loop.call_later(LINGER, self._begin, key)
-        future = self._engine.loop.create_future()
         forming.inputs.append(call.args[0] if call.args else next(iter(call.kwargs.values())))
-        forming.futures.append(future)
+        forming.replies.append(reply)
         if len(forming.inputs) >= (call.batch or 1):
             self._begin(key)
-        return future
 
     def _begin(self, key: tuple[str, int | None]) -> None:
         forming = self._forming.pop(key)
@@ -64,7 +62,7 @@ class Batches:
         self._engine.spawn(self._execute(forming))
 
     async def _execute(self, forming: _Forming) -> None:
-        waiting = [pair for pair in zip(forming.inputs, forming.futures, strict=True) if not pair[1].done()]
+        waiting = [pair for pair in zip(forming.inputs, forming.replies, strict=True) if not pair[1].done()]
         if not waiting:
             return
         outcomes: Sequence[Any]
@@ -74,13 +72,20 @@ class Batches:
             )
         except BaseException as error:  # noqa: BLE001  (it is the outcome of each)
             outcomes = [own_error(error, forming.call.name) for _ in waiting]
-        for (_, future), outcome in zip(waiting, outcomes, strict=True):
-            if future.done():  # the caller no longer waits
-                continue
+        for (_, reply), outcome in zip(waiting, outcomes, strict=True):
+            if not reply.done():  # else the caller no longer waits
+                self._answer(forming.call.name, reply, outcome)
+
+    def _answer(self, name: str, reply: Reply, outcome: Any) -> None:
+        try:
             if isinstance(outcome, BaseException):
-                future.set_exception(own_error(outcome, forming.call.name))
+                reply.set_exception(own_error(outcome, name))
             else:
-                future.set_result(outcome)
+                reply.set_result(outcome)
+        except Exception as error:  # noqa: BLE001  (the others are to get their outcomes all the same)
+            self._engine.loop.call_exception_handler(
+                {"message": f"an outcome of batch function {name!r} could not be followed", "exception": error}
+            )
 
     async def _called(self, call: StepCall, inputs: list[Any]) -> Any:
         if call.is_async:

@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 SECOND = 1_000_000
 
 
-async def drive(ex: Execution, flow: Flow) -> Any:
-    """Perform an operation on the loop. The caller has counted it as outstanding."""
+async def drive(ex: Execution, flow: Flow, effect: Effect | None = None) -> Any:
+    """Perform an operation on the loop. The caller has counted it as outstanding. `effect`: the next one, if the operation has begun."""
     ex.acting += 1
     position = ""
     try:
-        effect = next(flow)
+        effect = effect or next(flow)
         position = ex.history.recalled
         while True:
             try:
@@ -313,16 +313,13 @@ async def _invoke(ex: Execution, effect: Invoke) -> Any:
 
 async def _invoke_batch(ex: Execution, effect: Invoke) -> Any:
     """Call a batch function with the input of one step among others. The batch belongs to no run, and has its own timeout."""
-    leave = ex.engine.around(ex.run, effect.position) if ex.engine.around is not None else None
-    ex.engine.clock.busy()
-    ex.invoking += 1
+    outcome: asyncio.Future[Any] = ex.engine.loop.create_future()
+    ex.enter_batch()
     try:
-        return await ex.engine.batches.join(effect.call)
+        ex.engine.batches.join(effect.call, outcome)
+        return await outcome
     finally:
-        ex.invoked()
-        ex.engine.clock.idle()
-        if leave is not None:
-            leave()
+        ex.leave_batch()
 
 
 async def _in_time(effect: Invoke, work: Awaitable[Any], timeout: int) -> Any:

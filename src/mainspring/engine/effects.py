@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mainspring.engine.calls import StepCall, TransactionCall
     from mainspring.engine.replay.execution import Execution, Wait
     from mainspring.model.runs import Ending, Step
+    from mainspring.store.committer import Reply
     from mainspring.store.sql.dialect import Sql
     from mainspring.store.transaction import Values
     from mainspring.store.writes import Op, Recorded
@@ -147,11 +148,11 @@ class Ahead:
             if not each.done():
                 each.set_exception(error)
 
-    def commit_with(self, op: Op) -> asyncio.Future[Any]:
-        """Commit the kept write together with `op`. Return the answer to `op`. On the loop, once."""
+    def commit_with(self, op: Op, reply: Reply) -> None:
+        """Commit the kept write together with `op`, whose answer `reply` receives. On the loop, once."""
         assert self._ex is not None  # noqa: S101
         self.kept = False
-        return self._ex.engine.committer.commit_both(self._write, self, op)
+        self._ex.engine.committer.hand_over_both((self._write, self), (op, reply), self._loop)
 
     def commit_alone(self) -> asyncio.Future[Recorded]:
         """Commit the kept write by itself. On the loop, once."""
@@ -213,7 +214,8 @@ def frontier(ex: Execution, position: str, *, together: bool = False) -> Flow:
         raise_if_stopping(ex, answer)
     while ex.held_wakes is not None:
         yield Hold(ex.request_answered())
-    yield from end_of_record(ex, position, together=together)
+    if not ex.history.delivery.is_over:
+        yield from end_of_record(ex, position, together=together)
     if ex.engine.draining and not ex.function.at_most_once and ex.signal is None:
         yield from _hold_back(ex)
     if ex.signal is not None:
@@ -298,7 +300,9 @@ def conclude(
         write = active_write(ex, record)
         if record.kind == "step" and _may_go_ahead(ex, write):
             _go_ahead(ex, write)
-            return outcome(ex, record, codec)
+            return outcome(
+                ex, record, None if ex.output is not None else codec
+            )  # the end of the run is recorded as `output`
         yield from commit_or_stop(ex, write if with_messages is None else with_messages(write), final=record)
     except NotSerializable as refused:
         ex.history.delivery.skip(record.seq)

@@ -12,22 +12,22 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any
 
-from mainspring.codec import check_size, encode_exception, summarize_exception
+from mainspring.codec import check_size
+from mainspring.engine.batch_runs import BatchRun
 from mainspring.engine.batching import Batches
+from mainspring.engine.ends import Ends
 from mainspring.engine.replay.execution import Execution
-from mainspring.engine.replay.signals import Lost, Stopped
+from mainspring.engine.replay.signals import Lost
 from mainspring.engine.residency.halting import Halting
 from mainspring.engine.residency.local_starts import LocalStarts, Slots
-from mainspring.engine.residency.phases import Phase
 from mainspring.engine.residency.residency import Residency
 from mainspring.engine.residency.threads import ElasticPool
 from mainspring.engine.residency.timers import Timers
 from mainspring.engine.residency.waits import Waits
 from mainspring.engine.runner import run_async, run_blocking
-from mainspring.errors import StoreError, StoreUnavailable
-from mainspring.model.runs import Ending, Run
+from mainspring.errors import StoreUnavailable
+from mainspring.model.runs import Run
 from mainspring.model.states import State
-from mainspring.store.writes import Finish, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from mainspring.engine.host import EngineSettings
     from mainspring.engine.registry import Function, Registry
     from mainspring.model.clock import Clock
-    from mainspring.model.runs import Claim, NewRun, Step
+    from mainspring.model.runs import Claim, Ending, NewRun, Step
     from mainspring.store.changes import Notice
     from mainspring.store.committer import Committer
     from mainspring.store.protocol import Store
@@ -90,7 +90,8 @@ class Engine:
         self.on_left: Callable[[str], None] = lambda _run_id: None
         """Called when this worker no longer owns a run that has not ended here."""
         self.on_change: Callable[[str, Run, str | None], None] = lambda _name, _run, _reason: None
-        """Called on the loop with each event of a run (`run.started`, `run.waiting`, …)."""
+        """Called on the loop with each event of a run (`run.started`, `run.waiting`, …), if there are listeners."""
+        self.has_listeners: Callable[[], bool] = lambda: False
         self.operations: list[Callable[[Run, Step], None]] = []
         """Called when an operation of a run is recorded, on the thread that recorded it."""
         self.around: Callable[[Run, str], Callable[[], None]] | None = None
@@ -122,6 +123,7 @@ class Engine:
         self.local_starts: LocalStarts = LocalStarts(self)
         self.halting = Halting(self)
         self.batches = Batches(self)
+        self.ends = Ends(self)
         self._tasks: set[asyncio.Task[None]] = set()
         self.launches = 0
         """The number of times that a run was begun or continued here."""
@@ -180,19 +182,29 @@ class Engine:
         self.launches += 1
         self.slots.count_queued(ex, 1)
         self.changed(ex, "run.started" if ex.run.attempts <= 1 and not ex.run.is_continuation else "run.resumed")
-        # If its time passed while no worker owned it, the run would begin its next step before a timer is called.
-        late = ex.undoing is None and ex.run.deadline is not None and ex.run.deadline <= self.clock.now()
+        late = False
         if ex.undoing is not None:
             self.halting.press_on_later(ex)
-        elif ex.run.deadline is not None and not late:
-            ex.deadline = self.timers.at(ex.run.deadline, lambda: self.halting.out_of_time(ex))
+        elif ex.run.deadline is not None:
+            # If its time passed while no worker owned it, the run would begin its next step before a timer is called.
+            late = ex.run.deadline <= self.clock.now()
+            if not late:
+                ex.deadline = self.timers.at(ex.run.deadline, lambda: self.halting.out_of_time(ex))
         if not ex.function.on_loop:
             self.slots.count_thread(1)
             self.clock.busy()
         self.halting.halt_if_stopped_early(ex)
         if late:
             self.halting.out_of_time(ex)
-        ex.tasks.root = self._create(self._run(ex), f"mainspring {ex.id}")
+        if ex.function.batch is not None:
+            BatchRun(ex).begin()
+        else:
+            self.execute(ex)
+
+    def execute(self, ex: Execution, body: Coroutine[Any, Any, Any] | None = None) -> None:
+        """Execute the code of a run as a task; `body` is the rest of the code, if it has begun."""
+        work = self._run(ex, body) if ex.function.on_loop else self._run_on_thread(ex)
+        ex.tasks.root = self._create(work, f"mainspring {ex.id}")
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine as a task that belongs to no run."""
@@ -209,84 +221,62 @@ class Engine:
         """Whether every run of this worker is suspended, and none is being started or concluded."""
         return (
             len(self._tasks) == len(self.executions)
+            and self.ends.is_empty
             and self.local_starts.is_empty
             and all(ex.suspended for ex in self.executions.values())
         )
 
-    async def _run(self, ex: Execution) -> None:
+    async def _run(self, ex: Execution, body: Coroutine[Any, Any, Any] | None) -> None:
+        """Execute the code of a run on the loop. Its end is recorded without this task."""
         try:
-            try:
-                ending = await self._executed(ex)
-                if isinstance(ex.signal, Stopped) and ex.undoable and ex.move(Phase.UNDOING):
-                    await self.halting.undo(ex)
-            finally:
-                self._forget(ex)
-            if ending is not None:
-                await self._conclude(ex, ending)
-            else:
-                self.on_left(ex.id)
+            await run_async(ex, body)
+        except Exception as defect:  # noqa: BLE001  (logged there)
+            self.ends.fail(ex, defect)
+        except BaseException:  # cut off by the stop of this worker
+            self.forget(ex)
+            raise
+        else:
+            self.ends.begin(ex)
         finally:
-            if ex.tasks.root is not None:
-                self._tasks.discard(ex.tasks.root)
+            self._over(ex)
 
-    async def _executed(self, ex: Execution) -> Ending | None:
-        try:
-            return await (run_async(ex) if ex.function.on_loop else self._run_on_thread(ex))
-        except StoreError as error:
-            log.warning(
-                "run %s of %s could not be concluded, others will go on with it: %s", ex.id, ex.function.name, error
-            )
-            if ex.function.at_most_once:
-                self.given_up.add(ex.id)
-        except Exception as defect:
-            log.exception("run %s of %s could not be concluded", ex.id, ex.function.name)
-            return await self._give_up(ex, defect)
-        return None
-
-    async def _run_on_thread(self, ex: Execution) -> Ending | None:
+    async def _run_on_thread(self, ex: Execution) -> None:
+        """Execute a `def` run with its end, on a thread."""
         context = contextvars.Context()
         try:
-            return await self.loop.run_in_executor(self.run_pool, lambda: context.run(run_blocking, ex))
+            try:
+                ending = await self.loop.run_in_executor(self.run_pool, lambda: context.run(run_blocking, ex))
+            finally:
+                self.slots.count_thread(-1)
+                self.clock.idle()
+        except Exception as error:  # noqa: BLE001  (logged there)
+            self.ends.fail(ex, error)
+        except BaseException:
+            self.forget(ex)
+            raise
+        else:
+            self.ends.conclude_with(ex, ending)
         finally:
-            self.slots.count_thread(-1)
-            self.clock.idle()
+            self._over(ex)
 
-    async def _conclude(self, ex: Execution, ending: Ending) -> None:
-        """Call the listeners of a run that has ended here, and wake its waiters."""
-        self.on_concluded(ex.run, ending)
-        if ending.state is State.CANCELLED and ending.reason is None:
-            ending = await self._with_reason(ending)
-        self.resolve(ending)
-        self.changed(ex, f"run.{ending.state}", ending.reason)
-        if ex.run.schedule is not None and not ex.end_processed:
-            self.on_scheduled_end()
+    def _over(self, ex: Execution) -> None:
+        if isinstance(ex.tasks.root, asyncio.Task):
+            self._tasks.discard(ex.tasks.root)
 
     def changed(self, ex: Execution, name: str, reason: str | None = None) -> None:
         """Report an event of a run to `on_change`. Thread-safe."""
-        self.here(self.on_change, name, ex.run, reason)
+        if self.has_listeners():
+            self.here(self.on_change, name, ex.run, reason)
 
-    async def _with_reason(self, ending: Ending) -> Ending:
-        """Look up the reason of a run that was cancelled while its end was being committed."""
-        with contextlib.suppress(StoreError):
-            return (await self.in_thread(self.store.endings, [ending.id])).get(ending.id) or ending
-        return ending
-
-    async def _give_up(self, ex: Execution, defect: Exception) -> Ending | None:
-        """Fail a run after a defect of the library, so that the run is not left without an executor."""
-        finish = Finish(self.worker_id, ex.id, ex.epoch, State.FAILED, self.clock.now())
-        finish.reason, finish.error = summarize_exception(defect), encode_exception(defect)
-        with contextlib.suppress(Exception):
-            if await self.committer.commit(finish) is Verdict.DONE:
-                return Ending(ex.id, finish.state, finish.reason, None, finish.error)
-        return None
-
-    def _forget(self, ex: Execution) -> None:
+    def forget(self, ex: Execution) -> None:
+        """Take a run out of the memory of this worker."""
         ex.leave()
-        for wait in list(ex.waits):
+        for wait in list(ex.waits) if ex.waits else ():
             ex.woken(wait)
-        for timer in (ex.deadline, ex.park_timer):
-            if timer is not None:
-                timer.cancel()
+        if ex.deadline is not None:
+            ex.deadline.cancel()
+        if ex.park_timer is not None:
+            ex.park_timer.cancel()
         if self.executions.get(ex.id) is ex:
             del self.executions[ex.id]
         self.slots.count_queued(ex, -1)
@@ -342,6 +332,7 @@ class Engine:
             self.halting.halt(ex, Lost())
             if ex.tasks.root is not None and ex.function.on_loop:
                 ex.tasks.root.cancel()
+        self.ends.abandon()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LAST_WAIT):
                 await self._drained()
@@ -359,10 +350,20 @@ class Engine:
 
     async def _drained(self) -> None:
         """Wait until no run executes and no start is being answered."""
-        while self._tasks or not self.local_starts.is_empty:
+        while not (self._is_empty and self.local_starts.is_empty):
+            await self._emptied()
+            await self.local_starts.drained()
+
+    @property
+    def _is_empty(self) -> bool:
+        return not self._tasks and self.ends.is_empty
+
+    async def _emptied(self) -> None:
+        """Wait until no run executes."""
+        while not self._is_empty:
             if self._tasks:
                 await asyncio.wait(self._tasks)
-            await self.local_starts.drained()
+            await self.ends.drained()
 
     def abandon(self) -> None:
         """Halt every run: this worker was declared dead and owns no run any more."""
@@ -372,8 +373,9 @@ class Engine:
 
     async def wait_until_empty(self, timeout: float) -> None:
         """Wait until no run executes, up to the timeout in seconds."""
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=timeout)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._emptied()
 
     def close(self) -> None:
         self.accepting, self.draining = False, True

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from mainspring.codec import encode_exception, summarize_exception
 from mainspring.engine import forked
 from mainspring.engine.calls import StepCall, TransactionCall
-from mainspring.engine.drivers import abandon_unreached, drive, drive_blocking, perform
+from mainspring.engine.drivers import abandon_unreached, drive, drive_blocking
 from mainspring.engine.effects import Commit
 from mainspring.engine.exits import was_closed
 from mainspring.engine.operations.steps import step
@@ -30,7 +29,7 @@ from mainspring.store.writes import Compensate, ContinueAs, Finish, Release, Ret
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from mainspring.engine.effects import Effect, Flow
+    from mainspring.engine.effects import Flow
     from mainspring.engine.replay.execution import Execution
     from mainspring.store.writes import Op
 
@@ -41,51 +40,28 @@ _PATIENCE = 1.0
 """Seconds that cancelled tasks of a run have to end."""
 
 
-async def run_async(ex: Execution) -> Ending | None:
-    """Execute an `async def` run on the loop. Return its ending, or None if the run has not ended here."""
+async def run_async(ex: Execution, body: Awaitable[Any] | None = None) -> None:
+    """Execute the code of an `async def` run on the loop, up to its end, which `Ends` records. `body`: the rest of it, if it has begun."""
     value: Any = None
     error: BaseException | None = None
     forks = forked.count
     try:
-        args, kwargs = _arguments(ex)
-        current.set(Branch(ex, _prefix(ex)))
-        value = await _body(ex, args, kwargs)
+        if body is None:
+            args, kwargs = arguments(ex)
+            current.set(Branch(ex, _prefix(ex)))
+            body = _body(ex, args, kwargs)
+        else:
+            current.set(Branch(ex, _prefix(ex)))
+        value = await body
     except BaseException as caught:
         if was_closed(caught):
             raise
         error = caught
     forked.end_if_child(forks, error)
-    ex.outcome = value, _come_to_its_end(ex, error)
+    ex.outcome = value, come_to_its_end(ex, error)
     current.set(None)
-    await _clear_tasks(ex)
-    value, error = ex.outcome
-    ex.outcome = value, error or _refusal(ex)
-    if ex.ended_with is not None:
-        return Ending(ex.id, State.SUCCEEDED, None, ex.ended_with, None)
-    flow = _conclude(ex, *ex.outcome)
-    try:
-        effect = next(flow)
-        while True:
-            try:
-                answer = await _commit(ex, effect)
-            except Exception as refused:  # noqa: BLE001  (what it means is for the flow to say)
-                effect = flow.throw(refused)
-            else:
-                effect = flow.send(answer)
-    except StopIteration as done:
-        if (
-            ex.ahead is not None and ex.ahead.kept
-        ):  # the run was halted; the outcome of its step is recorded all the same
-            with suppress(Exception):
-                await ex.ahead.commit_alone()
-        return done.value  # type: ignore[no-any-return]
-
-
-def _commit(ex: Execution, effect: Effect) -> Awaitable[Any]:
-    """Commit the write that ends a run, in one piece with its last outcome if that is not committed yet."""
-    if ex.ahead is not None and ex.ahead.kept and isinstance(effect, Commit):
-        return ex.ahead.commit_with(effect.op)
-    return perform(ex, effect)
+    if ex.tasks.unfinished or ex.unawaited or ex.signal is not None or ex.unwound:
+        await _clear_tasks(ex)
 
 
 def _refusal(ex: Execution) -> NotSerializable | None:
@@ -101,16 +77,14 @@ def run_blocking(ex: Execution) -> Ending | None:
     value: Any = None
     error: BaseException | None = None
     try:
-        args, kwargs = _arguments(ex)
+        args, kwargs = arguments(ex)
         current.set(Branch(ex, _prefix(ex)))
         value = _body(ex, args, kwargs)
     except BaseException as caught:  # noqa: BLE001
         error = caught
     current.set(None)
-    ex.outcome = value, _come_to_its_end(ex, error)
-    if ex.ended_with is not None:
-        return Ending(ex.id, State.SUCCEEDED, None, ex.ended_with, None)
-    flow = _conclude(ex, *ex.outcome)
+    ex.outcome = value, come_to_its_end(ex, error)
+    flow = conclude(ex)
     try:
         effect = next(flow)
         while True:
@@ -133,7 +107,7 @@ def _commit_blocking(ex: Execution, op: Op) -> Any:
     return ex.engine.committer.commit_sync(op)
 
 
-def _come_to_its_end(ex: Execution, error: BaseException | None) -> BaseException | None:
+def come_to_its_end(ex: Execution, error: BaseException | None) -> BaseException | None:
     """Move a run whose code has returned or raised to `ENDING`. Return the exception if it is the outcome of the run.
 
     A signal that the code raised came from an operation of the run, before the loop could halt the run: it halts the run now.
@@ -151,7 +125,8 @@ def _prefix(ex: Execution) -> str:
     return f"g{ex.run.generation}." if ex.run.generation else ""
 
 
-def _arguments(ex: Execution) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def arguments(ex: Execution) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The decoded arguments of a run's function."""
     if ex.function.at_most_once and ex.run.is_continuation and not _has_outcome(ex):
         raise Interrupted(
             f"run {ex.id} was cut off in the middle, and {ex.function.name!r} is not to be started a second time"
@@ -176,12 +151,16 @@ def _body(ex: Execution, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     function = ex.function
     if function.kind == "workflow":
         return function.fn(*args, **kwargs) if function.is_async else forked.call_here(function.fn, *args, **kwargs)
-    ex.outstanding += 1
-    if function.kind == "transaction":
-        flow = transaction(ex, "0", TransactionCall.of(function, args, kwargs))
-    else:
-        flow = step(ex, "0", StepCall.of(function, args, kwargs))
+    flow = only_operation(ex, args, kwargs)
     return drive(ex, flow) if function.on_loop else drive_blocking(ex, flow)
+
+
+def only_operation(ex: Execution, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Flow:
+    """The operation of a run that is one step or transaction."""
+    ex.outstanding += 1
+    if ex.function.kind == "transaction":
+        return transaction(ex, "0", TransactionCall.of(ex.function, args, kwargs))
+    return step(ex, "0", StepCall.of(ex.function, args, kwargs))
 
 
 async def _clear_tasks(ex: Execution) -> None:
@@ -242,13 +221,16 @@ def _warn_of_unawaited(ex: Execution) -> None:
         )
 
 
-def _conclude(ex: Execution, value: Any, error: BaseException | None) -> Flow:
-    """Record the end of a run. In a halted run the outcome of the code does not count, and the run is released or cancelled."""
-    if ex.signal is None and ex.disagreement is None and not isinstance(error, Interrupted):
-        unused = ex.history.unused(ex.tasks.responders.values())
-        if unused is not None:
-            what = f"{unused.kind} {unused.name!r} at position {unused.position}"
-            ex.disagree(f"the function came to its end, but the record goes on with {what}")
+def conclude(ex: Execution) -> Flow:
+    """Record the end of a run. Return its ending, or None if the run has not ended here.
+
+    In a halted run the outcome of the code does not count, and the run is released or cancelled. All effects are commits.
+    """
+    if ex.ended_with is not None:
+        return Ending(ex.id, State.SUCCEEDED, None, ex.ended_with, None)
+    value, error = ex.outcome
+    error = error or _refusal(ex)
+    _disagree_if_record_goes_on(ex, error)
     if ex.signal is not None:
         return (yield from _leave_halted(ex, ex.signal))
     if ex.undoing is not None:
@@ -258,7 +240,7 @@ def _conclude(ex: Execution, value: Any, error: BaseException | None) -> Flow:
             yield Commit(Release(ex.engine.worker_id, ex.id, ex.epoch, blocked=_blocked(ex)))
             return None
         error = ex.disagreement
-    else:
+    elif ex.history.unreached:
         abandon_unreached(ex)
     finish = _finish_of(ex, value, error)
     due = _next_attempt(ex, finish, error)
@@ -269,6 +251,15 @@ def _conclude(ex: Execution, value: Any, error: BaseException | None) -> Flow:
         if verdict not in {Verdict.STOPPING, Verdict.LAST}:
             return None
     return (yield from _finish(ex, finish))
+
+
+def _disagree_if_record_goes_on(ex: Execution, error: BaseException | None) -> None:
+    if ex.signal is not None or ex.disagreement is not None or isinstance(error, Interrupted):
+        return
+    unused = ex.history.unused(ex.tasks.responders.values()) if ex.history.delivery.replaying else None
+    if unused is not None:
+        what = f"{unused.kind} {unused.name!r} at position {unused.position}"
+        ex.disagree(f"the function came to its end, but the record goes on with {what}")
 
 
 def _blocked(ex: Execution) -> str:
@@ -284,7 +275,9 @@ def _finish_of(ex: Execution, value: Any, error: BaseException | None) -> Finish
         # The outcome came after the deadline of the run. It is most likely the timeout of a child.
         finish.state, finish.reason = State.CANCELLED, "timeout"
         return finish
-    if error is None:
+    if error is None and ex.output is not None:
+        finish.output = ex.output
+    elif error is None:
         try:
             text = ex.function.codec.result.encode(value)
             finish.output = ex.engine.check_size(text, value, f"the result of {ex.function.name!r}")

@@ -57,11 +57,14 @@ class Group:
             try:
                 self.then(self.answers)
             except Exception as error:  # noqa: BLE001  (other callers are to get their answers all the same)
-                self.loop.call_exception_handler(
-                    {"message": "an answered start could not be followed", "exception": error}
-                )
+                _report(self.loop, "an answered start could not be followed", error)
         if not self.future.done():
             self.future.set_result(self.answers)
+
+
+def _report(loop: asyncio.AbstractEventLoop | None, what: str, error: Exception) -> None:
+    if loop is not None:
+        loop.call_exception_handler({"message": what, "exception": error})
 
 
 class Reply(Protocol):
@@ -111,10 +114,13 @@ class Ticket:
         """Give the answer to the reply. On its loop."""
         if self.reply.done():
             return
-        if isinstance(self.answer, Exception):
-            self.reply.set_exception(self.answer)
-        else:
-            self.reply.set_result(self.answer)
+        try:
+            if isinstance(self.answer, Exception):
+                self.reply.set_exception(self.answer)
+            else:
+                self.reply.set_result(self.answer)
+        except Exception as error:  # noqa: BLE001  (other callers are to get their answers all the same)
+            _report(self.loop, "an answered write could not be followed", error)
 
     def outcome(self) -> Any:
         """Wait for the answer, and return it even if it is an exception. Call it on the thread that created the ticket."""
@@ -217,19 +223,15 @@ class Committer:
         self._pending.append(Ticket(op, patient=patient, loop=loop, reply=reply))
         self._plan(loop)
 
-    def commit_both(self, first: Op, reply: Reply, second: Op) -> asyncio.Future[Any]:
-        """Hand over two writes together, so that both are in one batch: `reply` for the first, the future for the second."""
-        loop = asyncio.get_running_loop()
-        future = loop.create_future()
+    def hand_over_both(
+        self, first: tuple[Op, Reply], second: tuple[Op, Reply], loop: asyncio.AbstractEventLoop
+    ) -> None:
+        """Hand over two writes together, so that both are in one batch. See `hand_over`."""
         for _ in range(2):
             self._clock.busy()
-        tickets = (
-            Ticket(first, patient=True, loop=loop, reply=reply),
-            Ticket(second, patient=True, loop=loop, reply=future),
-        )
-        self._pending.extend(tickets)
+        tickets = [Ticket(op, patient=True, loop=loop, reply=reply) for op, reply in (first, second)]
+        self._pending.extend(tickets)  # a list: no other thread takes the first one alone
         self._plan(loop)
-        return future
 
     def _plan(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._at_once is None:

@@ -75,8 +75,9 @@ def step(ex: Execution, position: str, call: StepCall) -> Flow:
         except Exception as caught:  # noqa: BLE001  (an exception of the user's function is the outcome)
             error = caught
         else:
+            ex.output = text if ex.function.kind == "step" else None
             if call.batch is not None and recorded is None and _is_whole_job(ex, record, call):
-                return value
+                return None
             return (yield from conclude(ex, _succeeded(record, began), call.result, output=text))
         pause, error = _judged(call.retry, record, error, began, ex.engine.clock.now())
         record.due = None if pause is None else ex.engine.clock.now() + pause

@@ -7,6 +7,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from mainspring.engine.replay.empty import own
 from mainspring.engine.replay.execution import Quota
 from mainspring.errors import NotInRun
 from mainspring.store.external.deferred import Deferred
@@ -89,6 +90,7 @@ class Branch:
         ex.outstanding += 1
         position = self.next_position()
         if verb is not None and ex.function.is_async:
+            ex.unawaited = own(ex.unawaited)
             ex.unawaited[position] = (verb, *_calling_line(sys._getframe(1)))  # noqa: SLF001
         return position
 

@@ -55,6 +55,11 @@ class Delivery:
         self._pass_skipped()
 
     @property
+    def is_over(self) -> bool:
+        """Whether all recorded outcomes are delivered, and the code has reacted to them."""
+        return self.cursor >= self.recorded and not self._draining
+
+    @property
     def replaying(self) -> bool:
         """Whether recorded outcomes remain to be delivered."""
         return self.cursor < self.recorded

@@ -20,6 +20,7 @@ from mainspring.store.writes import RecordStep
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Sequence
     from types import CodeType
 
     from mainspring.engine.host import Host, PipelinedCommit
@@ -66,6 +67,7 @@ class Wait:
     def register(self) -> None:
         """Add the wait to its run. In a halted run the wait ends at once with the signal."""
         if self._execution.signal is None:
+            self._execution.waits = own(self._execution.waits)
             self._execution.waits[self] = None
         elif not self.future.done():
             self.future.set_exception(self._execution.signal)
@@ -110,6 +112,7 @@ class Execution:
         "id",
         "invoking",
         "outcome",
+        "output",
         "outstanding",
         "park_timer",
         "patches",
@@ -130,7 +133,7 @@ class Execution:
     )
 
     def __init__(  # noqa: PLR0915
-        self, engine: Host, run: Run, function: Function, steps: list[Step], undoing: Stopped | None = None
+        self, engine: Host, run: Run, function: Function, steps: Sequence[Step], undoing: Stopped | None = None
     ) -> None:
         """`undoing`: the stop whose compensations are made, if the run's row does not have it yet."""
         self.engine = engine
@@ -154,9 +157,9 @@ class Execution:
         """The number of steps whose function is executing."""
         self.outstanding = 0
         """The number of operations that were called and have not returned."""
-        self.unawaited: dict[str, tuple[str, CodeType, int]] = {}
+        self.unawaited: dict[str, tuple[str, CodeType, int]] = UNUSED
         """By position: calls whose coroutine was not awaited yet, with what is called and the user's line."""
-        self.waits: dict[Wait, None] = {}
+        self.waits: dict[Wait, None] = UNUSED
         self.held_wakes: list[tuple[Wait, Any]] | None = None
         """While a suspend or park is being committed: the wake-ups since then."""
         self._answered: tuple[asyncio.Future[None], ...] = ()
@@ -202,6 +205,8 @@ class Execution:
         # -- its end
         self.outcome: tuple[Any, BaseException | None] = (None, None)
         """The value or exception of the workflow's code."""
+        self.output: str | None = None
+        """The encoded result of a run that is one step, if the step has succeeded here."""
         self.ended_with: str | None = None
         """The result of a run that succeeded in the commit of its only operation."""
         self.end_processed = False
@@ -416,6 +421,16 @@ class Execution:
                 held.set_exception(signal)
         if isinstance(signal, Lost):
             self._release_quiet()
+
+    def enter_batch(self) -> None:
+        """Note that a step waits for the outcome of its batch, which is executed outside of the run."""
+        self.engine.clock.busy()
+        self.invoking += 1
+
+    def leave_batch(self) -> None:
+        """Note that a step has the outcome of its batch, or waits for it no longer."""
+        self.invoked()
+        self.engine.clock.idle()
 
     def invoked(self) -> None:
         """Note that the function of a step has returned or raised."""

@@ -12,7 +12,7 @@ from mainspring.model.retry_scope import BRANCH_CREATED, FORGOTTEN, KEPT, UNDO, 
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from mainspring.model.runs import Step
 
@@ -40,7 +40,7 @@ class History:
         "unreached",
     )
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, steps: list[Step], begun: int, *, unwinds: bool) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, steps: Sequence[Step], begun: int, *, unwinds: bool) -> None:
         """`begun` is the time at which the run began. `unwinds`: this execution makes the compensations of a stop."""
         self.journal: dict[str, Step] = {step.position: step for step in steps} if steps else UNUSED
         """By position: what is recorded and was not asked for."""
@@ -142,14 +142,14 @@ class History:
         return min(left, key=lambda step: step.seq or 0, default=None)
 
 
-def _beside(steps: list[Step]) -> int:
+def _beside(steps: Sequence[Step]) -> int:
     """The `seq` after the last outcome that is not of a compensation. The code of a stopped run begins no other operation."""
     return 1 + max(
         (step.seq for step in steps if step.seq is not None and not step.position.startswith(UNDO)), default=-1
     )
 
 
-def _delivery(loop: asyncio.AbstractEventLoop, steps: list[Step], beside: int, kept: range) -> Delivery:
+def _delivery(loop: asyncio.AbstractEventLoop, steps: Sequence[Step], beside: int, kept: range) -> Delivery:
     """The order of the recorded outcomes, without those that no code awaits in it."""
     seen = {
         step.seq

@@ -9,6 +9,8 @@ from mainspring.engine.replay.empty import UNUSED, own
 if TYPE_CHECKING:
     import asyncio
 
+    from mainspring.engine.host import Cancellable
+
 _MOST_WATCHED = 50
 """The most tasks of one run that are inspected between two outcomes."""
 
@@ -19,7 +21,8 @@ class Tasks:
     __slots__ = ("branches", "interruptible", "responders", "root", "timers", "unfinished")
 
     def __init__(self) -> None:
-        self.root: asyncio.Task[Any] | None = None
+        self.root: asyncio.Task[Any] | Cancellable | None = None
+        """The task that executes the run, or what executes it without one."""
         self.unfinished: dict[asyncio.Future[Any], str] = UNUSED
         """Tasks that the workflow created, with the line that created each."""
         self.branches: dict[asyncio.Future[Any], None] = UNUSED

@@ -140,7 +140,8 @@ class Slots:
     def end_yields(self, ex: Execution) -> None:
         """Count the slot of a run no longer as yielded, because the run leaves this worker. Its step may still wait. Thread-safe."""
         with self._lock:
-            self._count_yields(ex, -self._yielding.get(ex, 0))
+            if ex in self._yielding:
+                self._count_yields(ex, -self._yielding[ex])
 
     def _count_yields(self, ex: Execution, change: int) -> None:
         had, left = ex in self._yielding, self._yielding.get(ex, 0) + change
@@ -157,11 +158,17 @@ class Slots:
 
     def count_queued(self, ex: Execution, change: int) -> None:
         """A run has come into memory, or left it: if it is of a queue, it counts there."""
-        if ex.run.queue is not None:
-            there = self.queued.setdefault(ex.run.queue, {})
-            there[ex.run.partition] = there.get(ex.run.partition, 0) + change
-            if not there[ex.run.partition]:
-                del there[ex.run.partition]
+        queue, partition = ex.run.queue, ex.run.partition
+        if queue is None:
+            return
+        there = self.queued.get(queue)
+        if there is None:
+            there = self.queued[queue] = {}
+        count = there.get(partition, 0) + change
+        if count:
+            there[partition] = count
+        else:
+            del there[partition]
 
     @property
     def idle(self) -> bool:

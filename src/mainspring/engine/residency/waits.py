@@ -51,8 +51,10 @@ class Waits:
 
     def resolve(self, ending: Ending) -> None:
         """Wake the runs that wait for a run that has ended."""
-        for wait in list(self._children.get(ending.id, ())):
-            wait.resolve(ending)
+        waiting = self._children.get(ending.id)
+        if waiting is not None:
+            for wait in list(waiting):
+                wait.resolve(ending)
 
     def arrived(self, published: Iterable[Awaited]) -> None:
         """Wake the runs that wait for messages, events or streams that were published. Thread-safe."""

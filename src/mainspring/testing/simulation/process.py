@@ -155,9 +155,11 @@ class _Committer:
         else:
             self._plan()
 
-    def commit_both(self, first: Op, reply: Reply, second: Op) -> asyncio.Future[Any]:
-        self.hand_over(first, self._process.stage.loop, reply)
-        return self.commit(second)
+    def hand_over_both(
+        self, first: tuple[Op, Reply], second: tuple[Op, Reply], loop: asyncio.AbstractEventLoop
+    ) -> None:
+        for op, reply in (first, second):
+            self.hand_over(op, loop, reply)
 
     def commit_all(
         self, ops: Sequence[Op], *, patient: bool = True, then: Callable[[list[Any]], None] | None = None
