@@ -19,6 +19,7 @@ from mainspring.engine.replay.context import StepScope, current
 from mainspring.engine.replay.signals import Halt, Lost
 from mainspring.engine.residency.phases import Phase
 from mainspring.errors import StepTimedOut
+from mainspring.model import forks
 from mainspring.model.states import State
 from mainspring.store.writes import DiscardOutcome, RecordStep
 
@@ -284,7 +285,7 @@ async def _invoke(ex: Execution, effect: Invoke) -> Any:
     leave = ex.engine.around(ex.run, effect.position) if ex.engine.around is not None else None
     clock.busy()
     ex.invoking += 1
-    forks = forked.count
+    before = forks.count
     try:
         work: Any = call.fn(*call.args, **call.kwargs) if call.is_async else _in_pool(ex, effect)
         if call.awaits_result and not call.is_async:
@@ -293,12 +294,12 @@ async def _invoke(ex: Execution, effect: Invoke) -> Any:
             work = _interruptible(ex, effect, forked.await_here(work))
         value = await (work if call.timeout is None else _in_time(effect, work, call.timeout))
     except BaseException as error:
-        forked.end_if_child(forks, error)
+        forked.end_if_child(before, error)
         if isinstance(error, exits_of(ex)) and not was_closed(error):
             raise error_of(error, f"step {call.name!r}") from error
         raise
     else:
-        forked.end_if_child(forks, None)
+        forked.end_if_child(before, None)
         return value
     finally:
         ex.invoked()

@@ -16,6 +16,7 @@ import traceback
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from mainspring.engine.replay.context import current
+from mainspring.model import forks
 
 if TYPE_CHECKING:
     import asyncio
@@ -29,37 +30,33 @@ _ADVICE = (
 )
 
 
-count: int = 0
-"""How many forks lie between the first process and this one. Cheaper to compare than process ids, which take a system call."""
-
-
 def call_here(fn: Callable[..., R], *args: Any, **kwargs: Any) -> R:
     """Call a user's function. A child process that the function forks ends here and does not return."""
-    forks = count
+    before = forks.count
     try:
         value = fn(*args, **kwargs)
     except BaseException as error:
-        end_if_child(forks, error)
+        end_if_child(before, error)
         raise
-    end_if_child(forks, None)
+    end_if_child(before, None)
     return value
 
 
 async def await_here(work: Awaitable[R]) -> R:
     """Await a user's coroutine. A child process that the coroutine forks ends here and does not return."""
-    forks = count
+    before = forks.count
     try:
         value = await work
     except BaseException as error:
-        end_if_child(forks, error)
+        end_if_child(before, error)
         raise
-    end_if_child(forks, None)
+    end_if_child(before, None)
     return value
 
 
-def end_if_child(forks: int, error: BaseException | None) -> None:
-    """End this process if it was forked since `count` was read. `error` is what the user's function raised, if it did."""
-    if count != forks:
+def end_if_child(before: int, error: BaseException | None) -> None:
+    """End this process if it was forked since `forks.count` was read. `error` is what the user's function raised, if it did."""
+    if forks.count != before:
         end(error)
 
 
@@ -80,8 +77,6 @@ def end(error: BaseException | None) -> NoReturn:
 
 
 def _in_child() -> None:
-    global count  # noqa: PLW0603  (a fact about the process)
-    count += 1
     where = current.get()
     if where is None:
         return

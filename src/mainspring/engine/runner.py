@@ -22,6 +22,7 @@ from mainspring.engine.replay.signals import Continued, Halt, HandedBack, Lost, 
 from mainspring.engine.residency.phases import Phase
 from mainspring.engine.retry import Retry, pause_of
 from mainspring.errors import Interrupted, MainspringError, NonDeterminism, NotSerializable
+from mainspring.model import forks
 from mainspring.model.runs import Ending
 from mainspring.model.states import State
 from mainspring.store.writes import Compensate, ContinueAs, Finish, Release, RetryLater, Verdict
@@ -44,7 +45,7 @@ async def run_async(ex: Execution, body: Awaitable[Any] | None = None) -> None:
     """Execute the code of an `async def` run on the loop, up to its end, which `Ends` records. `body`: the rest of it, if it has begun."""
     value: Any = None
     error: BaseException | None = None
-    forks = forked.count
+    before = forks.count
     try:
         if body is None:
             args, kwargs = arguments(ex)
@@ -57,7 +58,7 @@ async def run_async(ex: Execution, body: Awaitable[Any] | None = None) -> None:
         if was_closed(caught):
             raise
         error = caught
-    forked.end_if_child(forks, error)
+    forked.end_if_child(before, error)
     ex.outcome = value, come_to_its_end(ex, error)
     current.set(None)
     if ex.tasks.unfinished or ex.unawaited or ex.signal is not None or ex.unwound:

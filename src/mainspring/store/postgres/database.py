@@ -267,7 +267,7 @@ class Database:
 
     def _give_back(self, connection: Connection) -> None:
         usable = connection.pgconn.status == psycopg.pq.ConnStatus.OK
-        idle = connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+        idle = connection.pgconn.transaction_status == psycopg.pq.TransactionStatus.IDLE
         if not (usable and idle):
             connection.close()
         self.slots.give_back(LIBRARY, connection if usable and idle else None)

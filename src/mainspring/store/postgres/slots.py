@@ -7,13 +7,13 @@ transaction that holds a connection while the library needs another cannot deadl
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections import deque
 from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mainspring.errors import StoreUnavailable
+from mainspring.model import forks
 from mainspring.model.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ FEWEST = 3
 """One for the listener, one for the library, one for a user's transaction."""
 IDLE_SECONDS = 10.0
 """How long an unused connection is kept. The library's last one is always kept."""
+_TRIM_EVERY = 0.5
+"""Seconds between two looks for such connections when one is returned, which every step does."""
 WAIT_SECONDS = 30.0
 """How long to wait for a connection before an error is raised."""
 MOMENT = 0.02
@@ -68,13 +70,14 @@ class Slots:
         self._forget()
 
     def _forget(self) -> None:
-        self._process = os.getpid()
+        self._process = forks.count
         self._open = 0
         self._used_by_users = 0
         self._library = 0
         self._idle: dict[Hashable, list[tuple[float, AnyConnection]]] = {}
         self._waiting: deque[_Waiter] = deque()
         self._waits: deque[float] = deque(maxlen=_BUSY)
+        self._trim_at = 0.0
 
     # -- requests ------------------------------------------------------------------------------------------------------
     def take(self, kind: Hashable) -> Any:
@@ -108,7 +111,7 @@ class Slots:
     def _ask(self, kind: Hashable, *, may_open: bool) -> _Waiter | AnyConnection | None:
         """Answer a request at once, or add it to the waiting ones."""
         with self._lock:
-            if self._process != os.getpid():
+            if self._process != forks.count:
                 _ABANDONED.append(self._idle)
                 self._forget()
             if self._closed:
@@ -196,17 +199,20 @@ class Slots:
     def give_back(self, kind: Hashable, connection: AnyConnection | None) -> bool:
         """Return a connection; None for one that was closed or could not be opened. Return False if it cannot be kept and was closed."""
         with self._lock:
-            if self._process != os.getpid():
+            if self._process != forks.count:
                 return False
             self._used_by_users -= kind is not LIBRARY
             kept = connection is not None and not self._closed
+            now = _CLOCK.monotonic()
             if connection is not None and kept:
-                self._idle.setdefault(kind, []).append((_CLOCK.monotonic(), connection))
+                self._idle.setdefault(kind, []).append((now, connection))
             else:
                 self._open -= 1
                 self._library -= kind is LIBRARY
-            self._serve()
-            self._trim()
+            if self._waiting:
+                self._serve()
+            if now >= self._trim_at or not kept:
+                self._trim(now)
         if connection is not None and not kept:
             connection.pgconn.finish()
         return kept
@@ -214,11 +220,11 @@ class Slots:
     def trim(self) -> None:
         """Close connections that have been idle for a while."""
         with self._lock:
-            if self._process == os.getpid():
-                self._trim()
+            if self._process == forks.count:
+                self._trim(_CLOCK.monotonic())
 
-    def _trim(self) -> None:
-        before = _CLOCK.monotonic() - IDLE_SECONDS
+    def _trim(self, now: float) -> None:
+        self._trim_at, before = now + _TRIM_EVERY, now - IDLE_SECONDS
         for kind, idle in list(self._idle.items()):
             kept = 1 if kind is LIBRARY and self._library == len(idle) else 0
             while len(idle) > kept and idle[0][0] <= before:
@@ -229,7 +235,7 @@ class Slots:
     def close_idle(self, kind: Hashable) -> None:
         """Close all idle connections of a kind."""
         with self._lock:
-            if self._process == os.getpid():
+            if self._process == forks.count:
                 for _, connection in self._idle.pop(kind, []):
                     self._close(kind, connection)
                 self._serve()
@@ -238,7 +244,7 @@ class Slots:
         """Close idle connections. Waiting requests get an error, and connections in use are closed when they are returned."""
         with self._lock:
             self._closed = True
-            if self._process != os.getpid():
+            if self._process != forks.count:
                 return
             for kind, idle in self._idle.items():
                 while idle:
