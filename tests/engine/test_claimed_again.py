@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from mainspring import App
 from mainspring.engine.engine import Engine
@@ -47,6 +47,6 @@ async def test_the_execution_of_before_is_halted(store_url: str, monkeypatch: py
         before = engine.executions["a"]
         await asyncio.to_thread(store_of(app).retire, engine.worker_id, engine.clock.now(), 100)
         assert await handle.result() == "done"
-        assert isinstance(before.tasks.root, asyncio.Task)
-        await asyncio.wait_for(asyncio.wait({before.tasks.root}), 10)
+        root = cast("asyncio.Task[None]", before.tasks.root)
+        await asyncio.wait_for(asyncio.wait({root}), 10)
         assert not gates[0].is_set()

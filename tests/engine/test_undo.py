@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import pytest
 
@@ -301,8 +301,7 @@ async def test_a_run_that_the_garbage_collector_closes_undoes_nothing(store_url:
         ex = app._runtime.engine.executions[handle.id]
         while not done or ex.outstanding:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        left = ex.tasks.root
-        assert isinstance(left, asyncio.Task)
+        left = cast("asyncio.Task[None]", ex.tasks.root)
         left.get_coro().close()  # as happens to the tasks of a loop that is no more
         left.cancel()
         await asyncio.wait({left})

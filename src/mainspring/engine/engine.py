@@ -10,7 +10,7 @@ import contextlib
 import contextvars
 import logging
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from mainspring.codec import check_size
 from mainspring.engine.batch_runs import BatchRun
@@ -260,8 +260,7 @@ class Engine:
             self._over(ex)
 
     def _over(self, ex: Execution) -> None:
-        if isinstance(ex.tasks.root, asyncio.Task):
-            self._tasks.discard(ex.tasks.root)
+        self._tasks.discard(cast("asyncio.Task[None]", ex.tasks.root))
 
     def changed(self, ex: Execution, name: str, reason: str | None = None) -> None:
         """Report an event of a run to `on_change`. Thread-safe."""

@@ -50,10 +50,10 @@ async def run_async(ex: Execution, body: Awaitable[Any] | None = None) -> None:
         if body is None:
             args, kwargs = arguments(ex)
             current.set(Branch(ex, _prefix(ex)))
-            body = _body(ex, args, kwargs)
+            value = await _body(ex, args, kwargs)
         else:
             current.set(Branch(ex, _prefix(ex)))
-        value = await body
+            value = await body
     except BaseException as caught:
         if was_closed(caught):
             raise

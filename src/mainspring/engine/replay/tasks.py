@@ -21,7 +21,7 @@ class Tasks:
     __slots__ = ("branches", "interruptible", "responders", "root", "timers", "unfinished")
 
     def __init__(self) -> None:
-        self.root: asyncio.Task[Any] | Cancellable | None = None
+        self.root: Cancellable | None = None
         """The task that executes the run, or what executes it without one."""
         self.unfinished: dict[asyncio.Future[Any], str] = UNUSED
         """Tasks that the workflow created, with the line that created each."""
