@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from mainspring import Question, Retry, Tx, run
+from mainspring import Debounce, Question, Retry, Tx, run
 from mainspring.errors import Interrupted, RunCancelled
 from tests.injection.scene import Expected
 from tests.injection.seams import is_unwinding, scope_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from tests.injection.generated.program import Node, Program
     from tests.injection.scene import Scene
@@ -23,7 +23,12 @@ TABLE = "CREATE TABLE IF NOT EXISTS mine (what TEXT)"
 _ADD = "INSERT INTO mine VALUES (?)"
 _ALL = "SELECT what FROM mine ORDER BY what"
 _double = Question("double", int, int)
+_QUEUE = "narrow"
 _CAUGHT = (Expected, ExceptionGroup, RunCancelled)
+
+
+class Flaky(Exception):
+    """What fails in the first attempts of a run."""
 
 
 class Functions:
@@ -33,8 +38,11 @@ class Functions:
         self.scene = scene
         self.program = program
         self._make_steps(scene)
+        self._make_more_steps(scene)
         self._make_transactions(scene)
         app = scene.app
+        app.queue(_QUEUE, concurrency=1)
+        attempts = Retry(12, first=0.1) if program.retried else None
 
         @app.workflow
         async def servant() -> str:
@@ -48,11 +56,11 @@ class Functions:
         self.servant = servant
         if program.blocking:
 
-            @app.workflow
+            @app.workflow(retry=attempts)
             def child(number: int) -> Any:
                 return BlockingWalk(self, 0).go(program.find(number))
 
-            @app.workflow
+            @app.workflow(retry=attempts)
             def work(generation: int = 0) -> Any:
                 found = BlockingWalk(self, generation).go(program.generations[generation])
                 if generation + 1 < len(program.generations):
@@ -62,11 +70,11 @@ class Functions:
             self.child, self.work = child, work
         else:
 
-            @app.workflow
+            @app.workflow(retry=attempts)
             async def child_async(number: int) -> Any:
                 return await Walk(self, 0).go(program.find(number))
 
-            @app.workflow
+            @app.workflow(retry=attempts)
             async def work_async(generation: int = 0) -> Any:
                 found = await Walk(self, generation).go(program.generations[generation])
                 if generation + 1 < len(program.generations):
@@ -113,11 +121,64 @@ class Functions:
             named,
         )
 
+    def _make_more_steps(self, s: Scene) -> None:
+        @s.app.step
+        async def flaky(label: str, fails: bool) -> str:
+            await s.effect(label)
+            if fails:
+                raise Flaky(label)
+            return label
+
+        @s.app.step
+        def flaky_blocking(label: str, fails: bool) -> str:
+            s.effect_blocking(label)
+            if fails:
+                raise Flaky(label)
+            return label
+
+        @s.app.step(batch=3)
+        async def batched(places: list[tuple[str, str]]) -> list[str]:
+            return await s.effects(places)
+
+        self.flaky, self.flaky_blocking, self.batched = flaky, flaky_blocking, batched
+
     def _make_transactions(self, s: Scene) -> None:
         @s.app.transaction
-        def save(tx: Tx, label: str) -> str:
-            tx.execute(_ADD, (label,))
+        def save(tx: Tx, label: str, fails: bool = False) -> str:
+            tx.execute(_ADD, (f"{run.id} {label}",))
+            if fails:
+                raise Flaky(label)
             return label
+
+        @s.app.transaction
+        def save_nested(tx: Tx, label: str) -> str:
+            with contextlib.suppress(Flaky):
+                save(f"{label} rolled back", fails=True)
+            tx.execute(_ADD, (f"{run.id} {label}",))
+            return label
+
+        @s.app.transaction
+        def save_and_send(tx: Tx, label: str, to: str, topic: str) -> str:
+            tx.execute(_ADD, (f"{run.id} {label}",))
+            s.app.send.sync(to, topic, label)
+            return label
+
+        @s.app.transaction(database=s.elsewhere)
+        def save_elsewhere(tx: Tx, label: str) -> str:
+            tx.execute(_ADD, (f"{run.id} {label}",))
+            return label
+
+        @s.app.transaction(database=s.elsewhere)
+        def rows_elsewhere(tx: Tx) -> list[str]:
+            return [row[0] for row in tx.execute(_ALL).fetchall()]
+
+        @s.app.transaction(database=s.elsewhere)
+        def prepare_elsewhere(tx: Tx) -> None:
+            tx.execute(TABLE)
+
+        self.save_nested, self.save_and_send, self.save_elsewhere = save_nested, save_and_send, save_elsewhere
+        self.rows_elsewhere, self.prepare_elsewhere = rows_elsewhere, prepare_elsewhere
+        self.save_async = _async_transaction(s) if s.database == "postgres" else None
 
         @s.app.transaction
         def rows(tx: Tx) -> list[str]:
@@ -128,6 +189,17 @@ class Functions:
             tx.execute(TABLE)
 
         self.save, self.rows, self.prepare = save, rows, prepare
+
+
+def _async_transaction(s: Scene) -> Any:
+    import psycopg  # noqa: PLC0415, TC002  (its annotation says what is wanted)
+
+    @s.app.transaction
+    async def save_async(connection: psycopg.AsyncConnection[Any], label: str) -> str:
+        await connection.execute("INSERT INTO mine VALUES (%s)", (f"{run.id} {label}",))
+        return label
+
+    return save_async
 
 
 class _Walk:
@@ -218,7 +290,30 @@ class Walk(_Walk):
         return self._see(node, found.id == run.id)
 
     async def _transaction(self, node: Node) -> Any:
-        return self._see(node, await self._functions.save.aio(self._label(node)))
+        how, of, label = node.given["how"], self._functions, self._label(node)
+        if how == "sends":
+            topic = f"sent {node.number}"
+            found = await of.save_and_send.aio(label, run.id, topic)
+            return self._see(node, found if await run.receive(topic) == found else "another message")
+        if how == "async" and of.save_async is not None:
+            return self._see(node, await of.save_async(label))
+        save = {"elsewhere": of.save_elsewhere, "nested": of.save_nested}.get(how, of.save)
+        return self._see(node, await save.aio(label))
+
+    async def _batch(self, node: Node) -> Any:
+        return self._see(node, await self._functions.batched((run.id, self._label(node))))
+
+    async def _flaky(self, node: Node) -> Any:
+        how, of, label, fails = node.given["how"], self._functions, self._label(node), run.attempt < node.given["until"]
+        if how == "async":
+            return self._see(node, await of.flaky(label, fails))
+        if how == "def":
+            return self._see(node, await of.flaky_blocking.aio(label, fails))
+        if how == "transaction":
+            return self._see(node, await of.save.aio(label, fails))
+        if fails:
+            raise Flaky(label)
+        return self._see(node, label)
 
     async def _ask(self, node: Node) -> Any:
         handle = await self._functions.servant.start()
@@ -236,9 +331,7 @@ class Walk(_Walk):
     async def _gather(self, node: Node) -> Any:
         how = node.given["how"]
         if how == "group":
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self.go(part)) for part in node.parts]
-            return [task.result() for task in tasks]
+            return await self._grouped(*(self.go(part) for part in node.parts))
         if how == "locked":
             lock = asyncio.Lock()
 
@@ -260,6 +353,20 @@ class Walk(_Walk):
                 found[number] = value
             return found
         return list(await asyncio.gather(*(self.go(part) for part in node.parts)))
+
+    @staticmethod
+    async def _grouped(*works: Coroutine[Any, Any, Any]) -> list[Any]:
+        here = asyncio.current_task()
+        assert here is not None  # it is awaited
+        before = here.cancelling()
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(work) for work in works]
+        except ExceptionGroup:
+            while here.cancelling() > before:
+                here.uncancel()  # a group of Python before 3.13 may forget to, and then no timeout around it ends as one
+            raise
+        return [task.result() for task in tasks]
 
     async def _race(self, node: Node) -> Any:
         tasks = [asyncio.create_task(self.go(part)) for part in node.parts]
@@ -343,9 +450,7 @@ class Walk(_Walk):
 
         if node.given["how"] == "message":
             return list(await asyncio.gather(give(), take()))
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(give()), group.create_task(take())]
-        return [task.result() for task in tasks]
+        return await self._grouped(give(), take())
 
     # -- what ends otherwise -------------------------------------------------------------------------------------------
     async def _timeout(self, node: Node) -> Any:
@@ -390,7 +495,16 @@ class Walk(_Walk):
 
     # -- other runs ----------------------------------------------------------------------------------------------------
     async def _called(self, node: Node) -> Any:
-        return self._see(node, await self._functions.child(node.parts[0].number))
+        child = self._functions.child.options(queue=_QUEUE) if node.given["queued"] else self._functions.child
+        return self._see(node, await child(node.parts[0].number))
+
+    async def _debounced(self, node: Node) -> Any:
+        debounce = Debounce(f"{run.id} {self._label(node)}", wait=node.given["seconds"])
+        child = self._functions.child.options(debounce=debounce)
+        handle = await child.start(node.parts[0].number)
+        for _ in range(node.given["times"] - 1):
+            handle = await child.start(node.parts[0].number)
+        return self._see(node, await handle.result())
 
     async def _later(self, node: Node) -> Any:
         handle = await self._functions.child.start(node.parts[0].number)
@@ -477,7 +591,26 @@ class BlockingWalk(_Walk):
         return self._see(node, self._app.handle(run.id).describe.sync().id == run.id)
 
     def _transaction(self, node: Node) -> Any:
-        return self._see(node, self._functions.save(self._label(node)))
+        how, of, label = node.given["how"], self._functions, self._label(node)
+        if how == "sends":
+            topic = f"sent {node.number}"
+            found = of.save_and_send(label, run.id, topic)
+            return self._see(node, found if run.receive.sync(topic) == found else "another message")
+        save = {"elsewhere": of.save_elsewhere, "nested": of.save_nested}.get(how, of.save)
+        return self._see(node, save(label))
+
+    def _batch(self, node: Node) -> Any:
+        return self._see(node, self._functions.batched.sync((run.id, self._label(node))))
+
+    def _flaky(self, node: Node) -> Any:
+        how, of, label, fails = node.given["how"], self._functions, self._label(node), run.attempt < node.given["until"]
+        if how in {"async", "def"}:
+            return self._see(node, of.flaky_blocking(label, fails))
+        if how == "transaction":
+            return self._see(node, of.save(label, fails))
+        if fails:
+            raise Flaky(label)
+        return self._see(node, label)
 
     def _ask(self, node: Node) -> Any:
         handle = self._functions.servant.start.sync()
@@ -514,7 +647,16 @@ class BlockingWalk(_Walk):
         return ["well", found]
 
     def _called(self, node: Node) -> Any:
-        return self._see(node, self._functions.child(node.parts[0].number))
+        child = self._functions.child.options(queue=_QUEUE) if node.given["queued"] else self._functions.child
+        return self._see(node, child(node.parts[0].number))
+
+    def _debounced(self, node: Node) -> Any:
+        debounce = Debounce(f"{run.id} {self._label(node)}", wait=node.given["seconds"])
+        child = self._functions.child.options(debounce=debounce)
+        handle = child.start.sync(node.parts[0].number)
+        for _ in range(node.given["times"] - 1):
+            handle = child.start.sync(node.parts[0].number)
+        return self._see(node, handle.result.sync())
 
     def _later(self, node: Node) -> Any:
         handle = self._functions.child.start.sync(node.parts[0].number)

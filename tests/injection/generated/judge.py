@@ -80,6 +80,8 @@ class Results:
     def _transaction(self, node: Node, value: Any, generation: int) -> bool:
         return bool(value == f"{generation}.{node.number}")
 
+    _batch = _flaky = _transaction
+
     def _ask(self, node: Node, value: Any, _generation: int) -> bool:
         return bool(value == [node.number * 2, "served"])
 
@@ -123,6 +125,8 @@ class Results:
     def _called(self, node: Node, value: Any, _generation: int) -> bool:
         return self._may(node.parts[0], value, 0)
 
+    _debounced = _called
+
     def _later(self, node: Node, value: Any, generation: int) -> bool:
         return self._may(node.parts[0], value[0], 0) and self._may(node.parts[1], value[1], generation)
 
@@ -140,13 +144,20 @@ def can_fail(node: Node) -> bool:
     """Whether an exception may come out of it."""
     if node.kind == "step":
         return bool(node.given.get("raises"))
+    if node.kind == "flaky":
+        return True
     if node.kind == "try":
-        return any(can_fail(part) for part in node.parts[1:])
+        return any(can_fail(part) for part in node.parts[1:]) or is_flaky(node)
     if node.kind == "undo":
-        return False
+        return is_flaky(node)
     if node.kind == "spawn_cancel":
         return can_fail(node.parts[1])
     return any(can_fail(part) for part in node.parts)
+
+
+def is_flaky(node: Node) -> bool:
+    """Whether it may end an attempt of its run."""
+    return any(each.kind == "flaky" for each in node.walk())
 
 
 # -- effects -----------------------------------------------------------------------------------------------------------
@@ -170,7 +181,7 @@ def _optional(node: Node, generation: int, *, perhaps: bool) -> set[str]:
 
 
 def _is_child(node: Node, place: int) -> bool:
-    return node.kind in {"called", "children"} or (node.kind in {"later", "child_cancel"} and place == 0)
+    return node.kind in {"called", "children", "debounced"} or (node.kind in {"later", "child_cancel"} and place == 0)
 
 
 def _depends(node: Node, place: int) -> bool:
@@ -187,10 +198,12 @@ def _depends(node: Node, place: int) -> bool:
 def judge(program: Program, record: Record, runs: dict[str, Run], steps: dict[str, list[Step]]) -> Iterator[str]:
     """What is wrong, beside what the auditor finds in every case."""
     yield from _executions(record)
-    yield from _undone(record, runs, steps)
-    yield from _rows(record, runs)
+    if not program.retried:  # an attempt that fails undoes what the next one does again
+        yield from _undone(record, runs, steps)
+    yield from _rows(program, record, runs)
     yield from _messages(program, record)
-    yield from _interrupted(record, runs)
+    if not program.retried:  # the next attempt does not begin again what was cut off with the one before
+        yield from _interrupted(record, runs)
 
 
 def _executions(record: Record) -> Iterator[str]:
@@ -242,23 +255,41 @@ def _undone(record: Record, runs: dict[str, Run], steps: dict[str, list[Step]]) 
             yield f"undo: {run_id} undid {label}, which was never done"
 
 
-def _rows(record: Record, runs: dict[str, Run]) -> Iterator[str]:
+def _rows(program: Program, record: Record, runs: dict[str, Run]) -> Iterator[str]:
     """Each transaction was committed once."""
-    rows = runs.get("rows")
-    if rows is None or rows.state is not State.SUCCEEDED:
-        return
-    labels: list[str] = json.loads(rows.output or "[]")
-    for label, times in Counter(labels).items():
-        if times > 1 and not record.injection.has & _FORGETTING:
-            yield f"rows: transaction {label} was committed {times} times"
+    again = _made_again(program)
+    for name in ("rows", "rows elsewhere"):
+        rows = runs.get(name)
+        if rows is None or rows.state is not State.SUCCEEDED:
+            continue
+        labels: list[str] = json.loads(rows.output or "[]")
+        for label, times in Counter(labels).items():
+            if label.endswith("rolled back"):
+                yield f"rows: {label} is there"
+            if times > 1 and label.split()[-1] not in again and not record.injection.has & _FORGETTING:
+                yield f"rows: transaction {label} was committed {times} times"
+
+
+def _made_again(program: Program) -> set[str]:
+    """Transactions that a retry of the run makes once more: after the exception that ended the attempt, or undone with a block."""
+    if not program.retried:
+        return set()
+    found: set[str] = set()
+    for node in program.walk():
+        parts = {"try": node.parts[1:], "swallow": node.parts[1:], "undo": node.parts}.get(node.kind, ())
+        parts = node.parts if node.kind in {"spawn_join", "spawn_cancel", "shield", "later", "race"} else parts
+        labels = [each.number for part in parts for each in part.walk() if each.kind in {"transaction", "flaky"}]
+        found |= {f"{generation}.{number}" for generation in range(2) for number in labels}
+    return found
 
 
 def _messages(program: Program, record: Record) -> Iterator[str]:
     """Nobody receives a message twice, in whichever generation of its run."""
     receiving = {node.number for node in program.walk() if node.kind == "receive"}
     found: Counter[tuple[str, int]] = Counter()
-    for of, executions in record.ledger.traces.items():
-        last = max(executions, key=len)
+    attempts = {of.rpartition(" ")[0]: of for of in record.ledger.traces}
+    for of in attempts.values():
+        last = max(record.ledger.traces[of], key=len)
         found.update((of.split()[0], value) for number, value, _ in last if number in receiving and value is not None)
     for (run_id, value), times in found.items():
         if times > 1 and not record.injection.has & _FORGETTING:

@@ -49,6 +49,8 @@ class Program:
     name: str
     blocking: bool
     """Its workflows are `def`."""
+    retried: bool
+    """Its runs have several attempts, and some operations fail in the first of them."""
     generations: tuple[Node, ...]
 
     def walk(self) -> Iterator[Node]:
@@ -60,6 +62,7 @@ class Program:
 
     def __str__(self) -> str:
         kind = "def" if self.blocking else "async def"
+        kind = f"retried {kind}" if self.retried else kind
         return f"{self.name}: {kind} {' then '.join(map(str, self.generations))}"
 
 
@@ -112,6 +115,7 @@ _FIXED = frozenset(
         "swallow",
         "undo",
         "called",
+        "debounced",
         "child_cancel",
     }
 )
@@ -125,13 +129,14 @@ class _Maker:
         self._numbers = iter(range(1, 1_000))
         self._left = self._chance.randint(_FEW, _MANY)
         self._blocking = self._chance.random() < 0.1
+        self._retried = self._chance.random() < 0.3
 
     def make(self, name: str) -> Program:
         generations = [self._root()]
         if self._chance.random() < 0.15:
             self._left = self._chance.randint(1, 4)
             generations.append(self._root())
-        return Program(name, self._blocking, tuple(generations))
+        return Program(name, self._blocking, self._retried, tuple(generations))
 
     def _root(self) -> Node:
         parts: list[Node] = []
@@ -142,6 +147,8 @@ class _Maker:
     def _node(self, depth: int, where: _Where) -> Node:
         self._left -= 1
         kinds = _kinds(depth, where, blocking=self._blocking, last=self._left <= 0)
+        if self._retried:
+            kinds["flaky"] = 5.0
         kind = self._chance.choices(list(kinds), list(kinds.values()))[0]
         make: Callable[[int, int, _Where], Node] | None = getattr(self, f"_make_{kind}", None)
         number = next(self._numbers)
@@ -171,6 +178,14 @@ class _Maker:
         elif lot < 0.5:
             given["spins"] = self._chance.randint(1, 3)
         return Node(number, "step", given=given)
+
+    def _make_flaky(self, number: int, _depth: int, _where: _Where) -> Node:
+        given = {"how": self._chance.choice(["code", "async", "async", "def", "transaction"])}
+        return Node(number, "flaky", given={**given, "until": self._chance.choice([2, 2, 3])})
+
+    def _make_transaction(self, number: int, _depth: int, _where: _Where) -> Node:
+        how = self._chance.choice(["own", "own", "elsewhere", "nested", "sends", "async"])
+        return Node(number, "transaction", given={"how": how})
 
     def _make_sleep(self, number: int, _depth: int, _where: _Where) -> Node:
         return Node(number, "sleep", given={"seconds": self._chance.choice([*_LENGTHS, 3.0, 12.0])})
@@ -237,7 +252,12 @@ class _Maker:
 
     # -- other runs ----------------------------------------------------------------------------------------------------
     def _make_called(self, number: int, depth: int, where: _Where) -> Node:
-        return Node(number, "called", (self._seq(depth, where.in_child()),))
+        queued = not where.child and self._chance.random() < 0.3
+        return Node(number, "called", (self._seq(depth, where.in_child()),), {"queued": queued})
+
+    def _make_debounced(self, number: int, depth: int, where: _Where) -> Node:
+        given = {"times": self._chance.randint(1, 3), "seconds": self._chance.choice(_LIMITS[:3])}
+        return Node(number, "debounced", (self._seq(depth, where.in_child()),), given)
 
     def _make_later(self, number: int, depth: int, where: _Where) -> Node:
         return Node(number, "later", (self._seq(depth, where.in_child()), self._seq(depth, where)))
@@ -282,7 +302,8 @@ _LEAVES = {
     "stream": 0.7,
     "patched": 0.7,
     "draw": 0.5,
-    "transaction": 1.5,
+    "transaction": 2.0,
+    "batch": 1.0,
     "look": 0.5,
 }
 _OF_MAIN = {"receive": 2.0, "ask": 0.7, "post": 0.7}
@@ -295,9 +316,9 @@ _ASYNC = {
     "hand_over": 3.0,
     "timeout": 5.0,
 }
-_EITHER = {"try": 5.0, "undo": 4.0, "called": 2.5, "later": 2.5, "child_cancel": 2.5, "children": 2.0}
+_EITHER = {"try": 5.0, "undo": 4.0, "called": 2.5, "later": 2.5, "child_cancel": 2.5, "children": 2.0, "debounced": 1.0}
 
-KINDS = frozenset({*_LEAVES, *_OF_MAIN, *_ASYNC, *_EITHER, "swallow"})
+KINDS = frozenset({*_LEAVES, *_OF_MAIN, *_ASYNC, *_EITHER, "swallow", "flaky"})
 """All kinds that are drawn by lot."""
 
 
