@@ -140,8 +140,8 @@ def test_a_clock_that_was_set_is_in_doubt_until_it_is_confirmed(machine: Machine
     assert not clock.doubtful
     machine.ahead, offset = 3_600, -3_600 * SECOND
     assert clock.doubtful
-    assert 0 <= clock.now() - before < SECOND
-    assert doubts
+    while not doubts:  # it does not look at each reading, but soon
+        assert 0 <= clock.now() - before < SECOND
     clock.confirm()
     assert not clock.doubtful
     assert 0 <= clock.now() - before < SECOND
