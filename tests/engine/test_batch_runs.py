@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mainspring import App, Retry, Settings, State
+from mainspring.engine import batching
 from mainspring.engine.engine import Engine
 from mainspring.engine.replay.execution import Execution
 from mainspring.errors import RunCancelled, RunTimedOut
 from mainspring.testing import world
-from tests.engine.lives import store_of
+from tests.engine.lives import store_of, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -150,6 +151,21 @@ async def test_a_stop_waits_for_the_batch_of_a_job_and_releases_what_did_not_beg
         found = [await app.runs.get(f"job-{number}") for number in (1, 2, 3)]
     assert [(each.state, each.output) for each in found] == [(State.SUCCEEDED, number) for number in (1, 2, 3)]
     assert sorted(number for batch in calls for number in batch) == [1, 2, 3]
+
+
+async def test_a_stop_executes_the_jobs_that_wait_for_more_inputs(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batching, "LINGER", 60.0)
+    async with world(app, url=store_url):
+        await started(looked_at, 1, 2)
+        engine = app._runtime.engine
+        assert engine is not None
+        await until(lambda: sum(ex.invoking for ex in engine.executions.values()) == 2)
+        assert not calls
+    async with world(app, url=store_url):
+        assert [(await app.runs.get(f"job-{number}")).output for number in (1, 2)] == [1, 2]
+    assert calls == [[1, 2]]
 
 
 async def test_a_stop_without_grace_leaves_the_jobs_to_another_worker(store_url: str) -> None:

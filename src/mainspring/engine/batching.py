@@ -55,6 +55,11 @@ class Batches:
         if len(forming.inputs) >= (call.batch or 1):
             self._begin(key)
 
+    def begin_all(self) -> None:
+        """Begin all batches that wait for more inputs: a stopping worker gets none."""
+        for key in list(self._forming):
+            self._begin(key)
+
     def _begin(self, key: tuple[str, int | None]) -> None:
         forming = self._forming.pop(key)
         if forming.timer is not None:

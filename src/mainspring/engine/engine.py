@@ -317,6 +317,7 @@ class Engine:
         self.drained_at = self.loop.time() + grace
         for ex in list(self.executions.values()):
             self.halting.hand_back_if_idle(ex)
+        self.batches.begin_all()
         notice = self.loop.call_later(_SILENT, self._say_what_is_awaited, grace)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(self.drained_at):
