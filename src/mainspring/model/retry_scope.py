@@ -10,8 +10,9 @@ them in another order, or not at all.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import Struct, field
 
 if TYPE_CHECKING:
@@ -62,9 +63,8 @@ class Edition(Struct, frozen=True, array_like=True):
 
     @classmethod
     def decode(cls, text: str | None) -> Edition:
-        """Read a note. Of earlier versions it is the epoch alone."""
-        found: Any = json.loads(text or "0")
-        return cls(found) if isinstance(found, int) else cls(*found)
+        """Read a note. None: nothing was forgotten."""
+        return cls() if text is None else msgspec.json.decode(text, type=cls)
 
     def number(self, name: str) -> int:
         """The number that distinguishes an operation from those that the run forgot at its position; 0 if it need not."""
