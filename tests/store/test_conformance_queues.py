@@ -75,6 +75,28 @@ def test_neither_runs_in_queues_nor_those_without_wait_for_all_of_the_others(sto
     assert sum(each.startswith("p") for each in found) >= 4
 
 
+def test_claims_of_two_kinds_in_turns_serve_what_is_in_no_queue_and_all_queues(store: Store) -> None:
+    """A worker with `def` and `async def` functions claims for all of them, and then once more for those without a thread."""
+    make(store, "full", concurrency=1)
+    make(store, "a")
+    make(store, "b")
+    start(store, queued(1, "full"), run("other", workflow="other"))
+    assert ids(take(store, limit=1, functions={"wf": ""})) == ["r1"]
+    start(
+        store,
+        queued(2, "full"),
+        *(run(f"p{number}") for number in range(9)),
+        *(queued(number, "a") for number in range(10, 20)),
+        *(queued(number, "b") for number in range(20, 30)),
+    )
+    found: list[str] = []
+    for _ in range(12):
+        found += ids(take(store, limit=1))
+        take(store, limit=1, functions={"unknown": ""})
+    served = [get(store, each).queue for each in found]
+    assert {queue: served.count(queue) > 1 for queue in (None, "a", "b")} == {None: True, "a": True, "b": True}
+
+
 @pytest.mark.parametrize("limit", [1, 3])
 def test_queues_take_turns(store: Store, limit: int) -> None:
     for name in ("x", "y", "z"):

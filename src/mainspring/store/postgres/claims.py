@@ -7,6 +7,7 @@ been committed. The worker then looks up the runs that it owns.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -52,10 +53,11 @@ class Claims:
     def __init__(self, database: Database, dialect: Dialect) -> None:
         self._db = database
         self._sql = dialect
-        self._count = 0
+        self._count: Counter[Kind] = Counter()
+        """The number of claims of each kind. Claims of two kinds may take turns, and each kind serves all queues."""
         self._turns: dict[str, str] = {}
-        self._beside_queues: set[str] = set()
-        """Workers whose last claim found runs in queues. Their next claim leaves slots for those."""
+        self._beside_queues: set[Kind] = set()
+        """The kinds of claims of which the last one found runs in queues. The next one leaves slots for those."""
         self._floors: dict[Kind, Floors] = {}
         self._busy: dict[Kind, list[Queue]] = {}
         """Queues in which the next claim of a kind will find runs."""
@@ -72,11 +74,11 @@ class Claims:
         A queue that another claim has locked does not delay runs without a queue. If the second part fails, the worker does not learn which
         runs it has claimed, as after a lost response.
         """
-        self._count += 1
-        limit = request.limit
-        plain = request.policy.half(limit, self._count) if request.worker in self._beside_queues else limit
         able = frozenset((method, frozenset(names)) for method, names in request.instances.items())
         kind: Kind = (request.worker, frozenset(request.functions), able, request.queues)
+        self._count[kind] += 1
+        limit, turn = request.limit, self._count[kind]
+        plain = request.policy.half(limit, turn) if kind in self._beside_queues else limit
         floors = self._floors.setdefault(kind, Floors())
         above = floors.begin(_CLOCK.monotonic())
         statements = sql.ABOVE_FLOORS if above else sql.FULL
@@ -84,7 +86,7 @@ class Claims:
             "floors": floors.ranges() if above else "[]",
             **floors.times(),
         }
-        busy = request.policy.divide(request, self._busy.pop(kind, ()), self._count, self._turns)
+        busy = request.policy.divide(request, self._busy.pop(kind, ()), turn, self._turns)
         ahead = Ahead(request, busy, statements, floors)
         asked = [
             sql.PROMOTE,
@@ -123,14 +125,14 @@ class Claims:
                 queues = [to_queue_with(queue, by_queue) for queue in to_queues(waiting)]
                 taken += map(to_run, ahead.taken(iter(rest), {queue.name for queue in queues}, limit - len(taken)))
                 queued = Queued(db, self._sql, request, values | {"known": known}, statements, floors=floors)
-                demands = self._claim_queued(queued, queues, ahead, taken, kind if not resumes else None)
+                demands = self._claim_queued(queued, queues, ahead, taken, kind if not resumes else None, turn=turn)
             except LOCKED:
                 roll_back(db)
                 raise
         if any(not queue.paused for queue in queues):
-            self._beside_queues.add(request.worker)
+            self._beside_queues.add(kind)
         else:
-            self._beside_queues.discard(request.worker)
+            self._beside_queues.discard(kind)
         claims = self._with_steps(sorted(taken, key=_turn))
         times = [when for when in (due, deadline, demands.again) if when is not None]
         return Claimed(
@@ -161,14 +163,14 @@ class Claims:
         }
 
     def _claim_queued(
-        self, queued: Queued, queues: list[Queue], ahead: Ahead, taken: list[Run], kind: Kind | None
+        self, queued: Queued, queues: list[Queue], ahead: Ahead, taken: list[Run], kind: Kind | None, *, turn: int
     ) -> Demands:
         """Claim the runs of queues that were not claimed ahead, beginning with runs to continue. `kind` is None if there are such runs."""
         request, limit = queued.request, queued.request.limit
         if kind is None:
             taken += map(to_run, queued.resume(limit - len(taken)))
         others = [queue for queue in queues if queue.name not in ahead.names or not is_simple(queue)]
-        demands = request.policy.divide(queued.request, others, self._count, self._turns)
+        demands = request.policy.divide(queued.request, others, turn, self._turns)
         if demands:
             taken += map(to_run, queued.begin(demands, limit - len(taken)))
         queued.commit()
@@ -176,7 +178,7 @@ class Claims:
             self._to_go_ahead(kind, queues, ahead, demands, queued)
         queued.passed = ahead.passed + queued.passed
         if queued.passed and not taken:
-            demands = request.policy.divide(queued.request, queues, self._count, self._turns).alone(queued.passed[0])
+            demands = request.policy.divide(queued.request, queues, turn, self._turns).alone(queued.passed[0])
             taken += map(to_run, queued.wait_and_begin(demands, limit))
         return demands
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +63,8 @@ class SqliteStore(SqlStore):
         self.transactions = SqliteTransactions(self._db, self._signal)
         self._closing = threading.Event()
         self._watcher: threading.Thread | None = None
-        self._claims = 0
+        self._claims: Counter[frozenset[str]] = Counter()
+        """By functions: the number of claims. Claims for some functions and for all take turns, and each kind serves all queues."""
         self._turns: dict[str, str] = {}
 
     # -- opening and closing -------------------------------------------------------------------------------------------
@@ -174,9 +176,10 @@ class SqliteStore(SqlStore):
 
     # -- verbs of workers that execute runs ----------------------------------------------------------------------------
     def claim(self, request: ClaimRequest) -> Claimed:
-        self._claims += 1
+        functions = frozenset(request.functions)
+        self._claims[functions] += 1
         with self._db.write() as connection:
-            return Claiming(connection, request.at_present(), self._claims, self._turns).claim()
+            return Claiming(connection, request.at_present(), self._claims[functions], self._turns).claim()
 
     def notices(self, worker: str) -> list[Notice]:
         if not self._transactor.read(_NOTIFIED, worker=worker):
