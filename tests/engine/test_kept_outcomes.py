@@ -72,6 +72,56 @@ async def test_a_branch_that_the_forgotten_one_had_woken_is_woken_again_and_keep
     assert plant.executed == ["check", "a", "b", "check"]
 
 
+@pytest.mark.parametrize("how", ["gather", "group", "tidy", "cause"])
+async def test_what_an_exception_that_ended_the_attempt_had_cancelled_is_asked_for_again(
+    store_url: str, how: str
+) -> None:
+    plant = Plant()
+
+    @plant.app.workflow(retry=TWICE)
+    async def work() -> str:
+        waits = asyncio.Event()
+
+        async def beside() -> None:
+            waits.set()
+            try:
+                await run.sleep("1d" if plant.failures else 0)
+            finally:
+                await plant.note("cleared away")
+
+        async def checking() -> str:
+            await waits.wait()
+            return await plant.check()
+
+        if how == "gather":
+            return (await asyncio.gather(beside(), checking()))[1]
+        if how == "tidy":
+            task = asyncio.create_task(beside())
+            try:
+                found = await checking()
+            except BaseException:
+                task.cancel()
+                await asyncio.wait({task})
+                raise
+            await task
+            return found
+        if how == "group":
+            async with asyncio.TaskGroup() as group:
+                group.create_task(beside())
+                checked = group.create_task(checking())
+            return checked.result()
+        try:
+            return await plant.check()
+        except ConnectionError as error:
+            await plant.note("cleared away")
+            raise ValueError("no check") from error
+
+    async with world(plant.app, url=store_url) as w:
+        handle = await work.start()
+        await w.advance("1m")
+        assert await handle.result() == "checked"
+
+
 async def test_an_outcome_that_no_branch_asks_for_any_more_is_passed_over(store_url: str) -> None:
     plant = Plant()
 

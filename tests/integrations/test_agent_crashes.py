@@ -115,7 +115,7 @@ async def test_what_was_recorded_is_not_paid_for_again(store_url: str, when: Lit
             assert again["refund o-7"] == 0
         assert max(executed.values()) <= 2
         assert set(executed) == {"model 0", "model 1", "model 2", "look left", "look right", "refund o-7"}
-    assert crashed > 2
+    assert crashed > 1
     assert executed == dict.fromkeys(executed, 1)  # the last one has not crashed
 
 

@@ -10,7 +10,7 @@ them in another order, or not at all.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 from msgspec import Struct, field
@@ -117,8 +117,11 @@ def forgotten_by_retry(steps: Sequence[Step], error: str | None) -> Forgotten:
     _forget_compensations(steps, gone)
     found = Forgotten()
     for step in sorted((step for step in steps if _is_later(step, failed)), key=_started, reverse=True):
-        # A branch that continued after its own exception, or after it cancelled an operation, must find that outcome again.
-        if step.position in gone or (step.error is None and not step.interrupted) or _has_continued(step, steps, gone):
+        if step.position in gone or (step.error is None and not step.interrupted):
+            continue
+        # A branch that continued after its own exception must find that again. A cancelled operation is asked for again: what cancelled it may
+        # have been the exception that is forgotten, and then nothing would ever end it.
+        if not step.interrupted and _has_continued(step, steps, gone):
             continue
         if step.interrupted and step.kind in _REVEALED and step.output is not None:
             found.reveal.append(step)
@@ -160,19 +163,22 @@ def branch_of(position: str) -> str:
 def _ended_by(steps: Sequence[Step], error: str | None) -> Step | None:
     """Return the recorded exception that ended a run, or None.
 
-    It is the last one with the type and message of the run's own exception. If the run raised another exception because of it
-    (`raise … from`), it is the last recorded outcome, if that is an exception. A caught exception, after which the run continued and
-    failed by itself, stays recorded: forgetting it would not help.
+    It is the last one with the type and message of the run's own exception, or else of one that is part of it, in a group or as its cause
+    (`raise … from`): of several the first, because those after it are forgotten with it. Otherwise it is the last recorded outcome, if that is
+    an exception. A caught exception, after which the run continued and failed by itself, stays recorded: forgetting it would not help.
     """
     recorded = sorted(
         (step for step in steps if step.seq is not None and not step.position.startswith(UNDO)),
         key=lambda step: step.seq or 0,
     )
     failed = [step for step in recorded if step.error is not None]
-    cause = _type_and_message(error)
-    alike = [step for step in failed if cause is not None and _type_and_message(step.error) == cause]
+    last = {_type_and_message(json.loads(step.error or "{}")): step for step in failed}
+    own, *parts = _with_parts(json.loads(error)) if error is not None else [None]
+    if own in last:
+        return last[own]
+    alike = [last[part] for part in parts if part in last]
     if alike:
-        return alike[-1]
+        return min(alike, key=lambda step: step.seq or 0)
     seen = [step for step in recorded if not step.interrupted]
     return failed[-1] if failed and failed[-1] is seen[-1] else None
 
@@ -291,9 +297,25 @@ def _started(step: Step) -> int:
     return step.started or 0
 
 
-def _type_and_message(error: str | None) -> tuple[str, str] | None:
+def _type_and_message(record: dict[str, Any]) -> tuple[str, str]:
     """Return the type and message of a recorded exception."""
-    if error is None:
-        return None
-    record = json.loads(error)
     return record.get("type", ""), record.get("message", "")
+
+
+def _with_parts(record: dict[str, Any]) -> list[tuple[str, str] | None]:
+    """Return the type and message of a recorded exception, and those of its cause and of the exceptions of a group, at any depth."""
+    found: list[tuple[str, str] | None] = [_type_and_message(record)]
+    grouped = _items(_items(record.get("args"))[1:2])
+    members = [_fields(member).get("value") for group in grouped for member in _items(group)]
+    for part in map(_fields, [record.get("cause"), *members]):
+        if part:
+            found += _with_parts(part)
+    return found
+
+
+def _items(value: Any) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else []  # type: ignore[redundant-cast]
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}

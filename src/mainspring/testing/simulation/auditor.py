@@ -98,7 +98,9 @@ class Auditor:
             raise broken("wake-ups are held")
         if ex.phase is Phase.HALTED and ex.signal is None:
             raise broken("there is no signal that halted it")
-        if ex.suspended and not ex.waits:
+        if (
+            ex.suspended and not ex.waits and ex.tasks.is_busy() is False
+        ):  # a task whose wait is over is about to continue
             raise broken("it is suspended without waiting for anything")
         if ex.acting < 0 or ex.invoking < 0 or ex.outstanding < 0:
             raise broken("it has counted more ends than beginnings")
