@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import contextvars
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from mainspring import App, AsyncFn, run
 from mainspring.errors import NonDeterminism
 from mainspring.model.runs import Step
+from mainspring.store.committer import Committer
 from mainspring.store.messages import Post
-from mainspring.store.writes import RecordAndSend, RecordStep, Send
+from mainspring.store.writes import DiscardOutcome, RecordAndSend, RecordStep, Send
 from mainspring.testing import world
 from tests.engine.lives import DEAD, put, store_of
 
@@ -143,3 +145,60 @@ async def test_a_step_that_is_cancelled_while_it_executes_has_an_outcome_in_the_
         handle = await workflow.options(id="r").start()
         assert await handle.result() == "after"
         assert not [step.name for step in store_of(app).steps("r") if step.completed is None]
+
+
+async def test_no_other_branch_goes_on_before_the_one_that_cancelled_an_operation(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That it was cancelled is committed first. A replay does not wait for that, so no other outcome may come before."""
+    app = App(store_url)
+    committing, discarding, release = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    commit = Committer.commit
+
+    async def delayed(answer: asyncio.Future[Any]) -> Any:
+        await release.wait()
+        return await answer
+
+    def commit_slowly(committer: Committer, op: Any, **options: Any) -> asyncio.Future[Any]:
+        answer = commit(committer, op, **options)
+        loop = asyncio.get_running_loop()
+        if isinstance(op, DiscardOutcome):
+            discarding.set()
+            loop.call_later(0.2, release.set, context=contextvars.Context())
+        elif isinstance(op, RecordStep) and op.step.name.endswith("given_up") and op.step.completed:
+            committing.set()
+        else:
+            return answer
+        return loop.create_task(delayed(answer), context=contextvars.Context())
+
+    @app.step
+    async def given_up() -> None:
+        pass
+
+    @app.step
+    async def other() -> None:
+        await discarding.wait()
+
+    @app.workflow
+    async def work() -> list[str]:
+        order: list[str] = []
+
+        async def giving_up() -> None:
+            try:
+                await given_up()
+            finally:
+                order.append("gave up")
+
+        async def beside() -> None:
+            await other()
+            order.append("beside")
+
+        task, second = asyncio.create_task(giving_up()), asyncio.create_task(beside())
+        await committing.wait()
+        task.cancel()
+        await asyncio.wait({task, second})
+        return order
+
+    monkeypatch.setattr(Committer, "commit", commit_slowly)
+    async with app:
+        assert await work() == ["gave up", "beside"]

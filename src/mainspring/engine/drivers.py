@@ -162,17 +162,19 @@ async def _void(ex: Execution, outcome: Step | None) -> None:
     if ex.phase is Phase.ENDING:
         return  # the end of the run has cancelled it, not the code, and another attempt may use the outcome
     ex.history.landmark = max(ex.history.landmark, outcome.completed or 0)
-    ex.history.delivery.skip(outcome.seq)
-    record_ends = ex.history.delivery.frontier() if ex.history.delivery.replaying else None
-    if record_ends is not None:
-        record_ends.add_done_callback(partial(_discard_after_replay, ex, outcome))
-        return
-    written = ex.engine.committer.commit(DiscardOutcome(ex.engine.worker_id, ex.id, ex.epoch, outcome.position))
-    while not written.done():
-        try:
-            await asyncio.shield(written)
-        except asyncio.CancelledError:
-            continue
+    delivery = ex.history.delivery
+    with delivery.held():
+        delivery.skip(outcome.seq)
+        record_ends = delivery.frontier() if delivery.replaying else None
+        if record_ends is not None:
+            record_ends.add_done_callback(partial(_discard_after_replay, ex, outcome))
+            return
+        written = ex.engine.committer.commit(DiscardOutcome(ex.engine.worker_id, ex.id, ex.epoch, outcome.position))
+        while not written.done():
+            try:
+                await asyncio.shield(written)
+            except asyncio.CancelledError:
+                continue
 
 
 def _discard_after_replay(ex: Execution, outcome: Step, record_ends: asyncio.Future[None]) -> None:

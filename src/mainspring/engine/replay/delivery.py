@@ -11,13 +11,14 @@ over, and delivered when it is asked for. Of several that are asked for, the one
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from mainspring.engine.replay.empty import UNUSED, own
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Iterable, Sized
+    from collections.abc import Callable, Generator, Iterable, Sized
 
     IsBusy = Callable[[], "bool | None"]
 
@@ -32,7 +33,18 @@ MOST_ROUNDS = 45
 class Delivery:
     """The order of the outcomes of one run. Used on the loop only."""
 
-    __slots__ = ("_draining", "_held", "_is_busy", "_kept", "_loop", "_skipped", "_waiting", "cursor", "recorded")
+    __slots__ = (
+        "_draining",
+        "_held",
+        "_holds",
+        "_is_busy",
+        "_kept",
+        "_loop",
+        "_skipped",
+        "_waiting",
+        "cursor",
+        "recorded",
+    )
 
     def __init__(
         self,
@@ -50,6 +62,8 @@ class Delivery:
         self._waiting: dict[int, asyncio.Future[None]] = UNUSED
         self._held: dict[asyncio.Future[None], None] = UNUSED
         self._draining = False
+        self._holds = 0
+        """The number of cancelled operations that are being recorded as such."""
         self._is_busy: IsBusy | None = None
         self.cursor = 0
         self._pass_skipped()
@@ -85,7 +99,7 @@ class Delivery:
 
     def is_next(self, seq: int | None) -> bool:
         """Whether outcome `seq` may be delivered now, with no other being delivered."""
-        return seq == self.cursor and not self._draining and not self._waiting
+        return seq == self.cursor and not self._draining and not self._waiting and not self._holds
 
     def frontier(self) -> asyncio.Future[None] | None:
         """Return a future to await until all recorded outcomes are delivered, or None if they are."""
@@ -104,6 +118,20 @@ class Delivery:
         self._skipped[seq] = None
         self._pass_skipped()
         self._pump()
+
+    @contextmanager
+    def held(self) -> Generator[None]:
+        """Deliver nothing while it is recorded that the code cancelled an operation.
+
+        The branch goes on after that commit. In a replay it goes on at once, before any other branch receives an outcome.
+        """
+        self._holds += 1
+        try:
+            yield
+        finally:
+            self._holds -= 1
+            if not self._holds and not self._draining:
+                self._begin_drain()
 
     def fail(self, error: BaseException) -> None:
         """Wake all waiters with an exception."""
@@ -132,7 +160,7 @@ class Delivery:
             self.cursor += 1
 
     def _pump(self, *, idle: bool = False) -> None:
-        if self._draining:
+        if self._draining or self._holds:
             return
         seq = self.cursor
         if self._kept:
