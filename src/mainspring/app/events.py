@@ -143,6 +143,9 @@ AnyEvent: TypeAlias = RunEvent | ScheduleEvent | QueueEvent | WorkerEvent
 class Listeners:
     """Listeners by event. An exception in one is logged and does not reach the others."""
 
+    follows_runs = False
+    """Whether it is called for each event of a run, also if no listener wants one."""
+
     def __init__(self) -> None:
         self._all: dict[str, list[Callable[[Any], Any]]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()

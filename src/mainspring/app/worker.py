@@ -140,7 +140,7 @@ class Worker:
             report=lambda end: runtime.listeners.emit(f"run.{end.state}", end, end.reason, end.completed),
         )
         self.engine.on_change = lambda name, run, reason: runtime.listeners.emit(name, run, reason, clock.now())
-        self.engine.has_listeners = lambda: bool(runtime.listeners)
+        self.engine.has_listeners = lambda: bool(runtime.listeners) or runtime.listeners.follows_runs
         self.engine.operations, self.engine.around = runtime.listeners.operations, runtime.listeners.around
         self._scheduler.on_plans = self._planned
         self._watched = DefinitionWatch(

@@ -138,6 +138,8 @@ LONGEST = 1_000
 class Chains(Listeners):
     """Wraps the listeners of an app, and counts the length of the chains of runs that start at one virtual time."""
 
+    follows_runs = True
+
     def __init__(self, listeners: Listeners, clock: VirtualClock) -> None:
         super().__init__()
         self._listeners = listeners
