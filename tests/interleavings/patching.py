@@ -19,7 +19,6 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from mainspring.engine.residency.threads import ElasticPool
 from tests.interleavings import primitives
 from tests.interleavings.scheduler import START, active
 
@@ -125,7 +124,6 @@ def _stand_ins() -> dict[int, Any]:
         id(fcntl): _StandIn(fcntl, flock=_FileLocks().flock),
         id(concurrent.futures): _StandIn(concurrent.futures, ThreadPoolExecutor=pool),
         id(concurrent.futures.ThreadPoolExecutor): pool,
-        id(ElasticPool): _either(primitives.ThreadPool, ElasticPool),
     }
     found |= {id(getattr(threading, name)): stand_in for name, stand_in in made.items()}
     found |= {id(getattr(queue, name)): stand_in for name, stand_in in queues.items()}

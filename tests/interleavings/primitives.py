@@ -396,15 +396,6 @@ class ThreadPool(Executor):
         self._threads.append(thread)
         thread.start()
 
-    def grow(self) -> None:
-        """As `ElasticPool` does: another thread in the place of one that waits."""
-        self._most += 1
-        if not self._shut and not self._idle and self._pending and len(self._threads) < self._most:
-            self._start_thread()
-
-    def shrink(self) -> None:
-        self._most -= 1
-
     def _serve(self) -> None:
         while True:
             work = self._work.get()
