@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from datetime import datetime, timedelta
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import psycopg
@@ -15,6 +16,7 @@ from mainspring.app.declarations.schedules import Declaration
 from mainspring.errors import Conflict, InTransaction, InvalidInput, NotFound, RunCancelled, SchemaError
 from mainspring.recurrence import Interval
 from mainspring.store.open import sqlite_path
+from mainspring.store.sqlite import database
 from mainspring.testing import world
 from tests.transactions import bank, own
 
@@ -196,16 +198,24 @@ async def test_the_first_thing_an_app_does_can_be_to_join_a_transaction_that_has
 @pytest.mark.parametrize("kind", [*own.SQLITE, *own.ALCHEMY])
 @pytest.mark.parametrize("journal", ["wal", "delete"])
 async def test_tables_cannot_be_made_beside_a_transaction_which_is_told_at_once(
-    kind: str, journal: str, sqlite_url: str
+    kind: str, journal: str, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Waiting for the turn to make them would be waiting for the transaction, which waits for us."""
+
+    def sleep(seconds: float) -> None:
+        raise AssertionError(f"waits for {seconds} s, and then again")
+
     bank.execute(sqlite_url, f"PRAGMA journal_mode = {journal}", "CREATE TABLE ledger (entry text NOT NULL)")
     async with Client(sqlite_url) as fresh:
         async with own.opened(sqlite_url, kind) as mine:
             await mine.execute("INSERT INTO ledger VALUES ('first')")
-            with pytest.raises(
-                SchemaError, match=r"cannot be made while a transaction is open .* run `mainspring db migrate"
+            with (
+                monkeypatch.context() as patched,
+                pytest.raises(
+                    SchemaError, match=r"cannot be made while a transaction is open .* `mainspring db migrate"
+                ),
             ):
+                patched.setattr(database, "time", SimpleNamespace(sleep=sleep))
                 await fresh.joined(mine.given).__aenter__()
             await mine.commit()
         assert await fresh.runs.counts() == {}

@@ -127,7 +127,8 @@ class Database:
         self._lease = lease
         self._patience = _BUSY_SECONDS
 
-    def open(self) -> None:
+    def open(self, *, wait: bool = True) -> None:
+        """Connect. `wait`: other transactions on the file may end. One of the caller's own does not while this waits."""
         if sqlite3.sqlite_version_info < _OLDEST:
             raise StoreError(
                 f"this Python uses SQLite {sqlite3.sqlite_version}; Mainspring needs SQLite {'.'.join(map(str, _OLDEST))} or newer: use a "
@@ -144,12 +145,12 @@ class Database:
             if self._writer.execute("PRAGMA journal_mode").fetchone() != ("wal",):
                 # Only if there is something to write: the holder of the turn may be waiting for a transaction of the caller.
                 with self._turn:
-                    self._use_wal(self._writer)
+                    self._use_wal(self._writer, _BUSY_SECONDS if wait else 0.0)
             self._opened = None if self._temporary is not None else _identity(self.path)
 
-    def _use_wal(self, connection: sqlite3.Connection) -> None:
+    def _use_wal(self, connection: sqlite3.Connection, patience: float) -> None:
         """Change the journal mode. SQLite itself does not wait for the transactions of other programs here."""
-        for last in (*[False] * round(_BUSY_SECONDS / _PAUSE_SECONDS), True):
+        for last in (*[False] * round(patience / _PAUSE_SECONDS), True):
             try:
                 connection.execute("PRAGMA journal_mode = WAL")
             except sqlite3.OperationalError as error:

@@ -70,7 +70,7 @@ class SqliteStore(SqlStore):
     # -- opening and closing -------------------------------------------------------------------------------------------
     def open(self, *, migrate: bool = True, beside: bool = False) -> None:
         try:
-            self._db.open()
+            self._db.open(wait=not beside)
             self._make_ready(migrate=migrate, beside=beside)
         except StoreUnavailable as error:
             if beside:  # the tables of a new file cannot be made beside a transaction
