@@ -68,7 +68,7 @@ async def running(command: list[str], port: int, folder: Path) -> AsyncGenerator
                     break
         yield
     finally:
-        process.terminate()
+        process.kill()  # asked to stop, it would wait for streams that nobody reads any more
         await process.wait()
 
 
