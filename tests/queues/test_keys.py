@@ -339,3 +339,116 @@ async def test_a_run_whose_key_was_taken_while_it_ran_is_not_tried_again(store_u
             await first.result()
         assert (second.id != first.id, (await first.describe()).attempts) == (True, 1)
     assert sorted(said) == ["first", "second"]
+
+
+async def test_a_request_that_replaces_another_between_its_attempts_gets_nothing_of_that_one(store_url: str) -> None:
+    """Ids of children, keys of messages and `run.step_key` are made from positions, which both requests have in common."""
+    app = App()
+    keys: list[str] = []
+
+    @app.workflow
+    async def doubled(value: int) -> int:
+        return value * 2
+
+    @app.step
+    async def noted() -> None:
+        keys.append(run.step_key)
+
+    @app.workflow
+    async def job(value: int) -> int:
+        await noted()
+        found = await doubled(value)
+        await run.set_event("value", value)
+        if value == 1:
+            raise ValueError(value)
+        return found
+
+    async with world(app, url=store_url) as w:
+        keyed = job.options(key="one", retry=Retry(3, first="10m"))
+        first = await keyed.start(1)
+        await w.advance("1m")
+        assert (await first.describe()).state == "scheduled"
+        second = await keyed.start(2)
+        assert second.id == first.id
+        assert await second.result() == 4
+        assert (await second.describe()).started == w.now
+        assert await app.get_event(second.id, "value") == 2
+    assert len(set(keys)) == 2
+
+
+@pytest.mark.parametrize("continued", ["rescheduled", "retried", "resumed"])
+async def test_a_request_that_replaces_one_whose_run_is_to_continue_gets_nothing_of_that_one(
+    store_url: str, continued: str
+) -> None:
+    app = App()
+    app.queue("shop")
+
+    @app.step
+    async def doubled(value: int) -> int:
+        return value * 2
+
+    @app.workflow
+    async def job(value: int) -> int:
+        found = await doubled(value)
+        if value == 1 and continued == "resumed":
+            await run.sleep("1h")
+        if value == 1:
+            raise ValueError(value)
+        return found
+
+    async with world(app, url=store_url) as w:
+        keyed = job.options(key="one", queue="shop")
+        first = await keyed.start(1)
+        await w.drain()
+        if continued == "resumed":
+            await first.cancel()
+            await w.drain()
+        await app.queues.pause("shop")
+        if continued == "rescheduled":
+            await app.runs.reschedule(first.id, after="1h")
+        else:
+            await (app.runs.retry if continued == "retried" else app.runs.resume)(first.id)
+        second = await keyed.start(2)
+        assert second.id == first.id
+        await app.queues.resume("shop")
+        assert await second.result() == 4
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_a_run_that_owes_compensations_has_begun_and_keeps_its_request(store_url: str, cancelled: bool) -> None:
+    app = App()
+    app.queue("shop")
+    done: list[str] = []
+
+    @app.step
+    async def book(value: int) -> None:
+        done.append(f"book {value}")
+
+    @app.step
+    async def give_back(value: int) -> None:
+        done.append(f"give back {value}")
+
+    @app.workflow
+    async def job(value: int) -> int:
+        async with run.undo() as undo:
+            await book(value)
+            undo.push(give_back.bind(value))
+            await run.sleep("1m")
+        return value
+
+    async with world(app, url=store_url) as w:
+        keyed = job.options(key="one", queue="shop")
+        first = await keyed.start(1)
+        await w.drain()
+        await app.queues.pause("shop")
+        await first.terminate()
+        await app.runs.resume(first.id)
+        if cancelled:
+            await first.cancel()
+        second = await keyed.start(2)
+        assert second.id != first.id
+        await app.queues.resume("shop")
+        assert await second.result() == 2
+        await w.advance("1h")
+        assert (await first.describe()).state == ("cancelled" if cancelled else "succeeded")
+    assert done == ["book 1", *(["give back 1"] if cancelled else []), "book 2"]

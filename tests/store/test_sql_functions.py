@@ -185,20 +185,34 @@ def test_text_that_is_no_json_is_refused(shop: Shop) -> None:
         shop("start('checkout', 'seven')")
 
 
-@pytest.mark.parametrize("begun", [False, True], ids=["waiting", "begun"])
+HOLDERS = {
+    "waiting": "state = 'scheduled'",
+    "waiting for the turn of its tick": "due = NULL",
+    "begun": "attempt_started = 1, attempts = 1, state = 'waiting'",
+    "between attempts": "epoch = 1, attempts = 1, started = 1, recoveries = 1, error = '{}'",
+    "to continue": "epoch = 1, started = 1, state = 'queued', due = created",
+    "compensating": "epoch = 1, started = 1, state = 'queued', due = created, undo_reason = ''",
+}
+
+
+@pytest.mark.parametrize("holder", HOLDERS)
 @pytest.mark.parametrize("mode", ["replace", "preserve_run_at", "unsafe_dedupe", "return_existing", "reject"])
-def test_keys_mean_what_they_mean_in_the_library(shop: Shop, mode: Any, *, begun: bool) -> None:
+def test_keys_mean_what_they_mean_in_the_library(shop: Shop, mode: Any, holder: str) -> None:
     def outcome(start: Any) -> Any:
-        shop.sql.execute(b"DELETE FROM mainspring.runs")
+        for table in ("steps", "runs"):
+            shop.sql.execute(f"DELETE FROM mainspring.{table}".encode())
         shop.checkout.options(id="first", key="k", after="1h").start.sync(1)
-        if begun:
-            shop.sql.execute(b"UPDATE mainspring.runs SET attempt_started = 1, attempts = 1, state = 'waiting'")
+        shop.sql.execute(f"UPDATE mainspring.runs SET {HOLDERS[holder]}".encode())
+        shop.sql.execute(
+            b"INSERT INTO mainspring.steps (run, position, kind, name, epoch) SELECT id, '0', 'step', 'pay', 1 FROM mainspring.runs WHERE epoch > 0"
+        )
         try:
             found = start()
         except (Conflict, psycopg.errors.UniqueViolation):
             found = "refused"
         rows = shop.sql.execute(
-            b"SELECT id, workflow, state, key, retry, attempts, input ->> 'order', due > created + 1000000 FROM mainspring.runs ORDER BY id"
+            b"SELECT id, workflow, state, key, retry, attempts, input ->> 'order', due > created + 1000000, started, recoveries, generation, "
+            b"(SELECT count(*) FROM mainspring.steps s WHERE s.run = r.id) FROM mainspring.runs r ORDER BY id"
         ).fetchall()
         return found, rows
 

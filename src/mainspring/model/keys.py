@@ -40,6 +40,8 @@ class Holder(Struct, frozen=True):
     debounce_until: int | None
     last_request: str | None
     """The request that last changed the holder, if it was not the one that started it."""
+    claimed: bool = False
+    """Whether a worker has ever claimed it. It may then have recorded operations of attempts that failed, or that a cancel ended."""
 
 
 class KeyDecision(Enum):

@@ -125,9 +125,14 @@ CANCEL_STARTED = """
   UPDATE runs SET state = 'cancelled', reason = :reason, completed = :now, owner = NULL, end_unreported = true
   WHERE id = ANY(:ids) AND state IN ('scheduled', 'queued', 'running')
 """
-KEY_HOLDER = """
-  SELECT id, workflow, state, due, attempt_started, attempts, debounce_until, last_request FROM runs WHERE key = :key AND completed IS NULL
+KEY_HOLDER = f"""
+  SELECT id, workflow, state, due, attempt_started IS NOT NULL OR undo_reason IS NOT NULL OR (error IS NULL AND {undoable("runs")}) AS begun,
+    attempts, debounce_until, last_request, epoch > 0 AS claimed
+  FROM runs WHERE key = :key AND completed IS NULL
   FOR NO KEY UPDATE"""
+"""A run that executes its compensations has begun, and so has a resumed one that may have some to execute. Between attempts, with the error of
+the last one, a run has executed them.
+"""
 KEY_HOLDERS = "SELECT key, id FROM runs WHERE key = ANY(:keys) AND completed IS NULL"
 REQUESTED_COLUMNS = (
     *("workflow", "kind", "input", "state", "due", "timeout", "deadline", "version", "attributes"),
@@ -135,9 +140,11 @@ REQUESTED_COLUMNS = (
 )
 REPLACE_REQUEST = f"""
   UPDATE runs SET {", ".join(f"{column} = {typed(column)}" for column in REQUESTED_COLUMNS)},
-    attempts = 0, error = NULL, reason = NULL, blocked = NULL, fingerprint = '', last_request = :last_request
+    attempts = 0, error = NULL, reason = NULL, blocked = NULL, fingerprint = '', last_request = :last_request, started = NULL,
+    recoveries = 0, generation = CASE WHEN epoch = 0 THEN generation ELSE generation + 1 END
   WHERE id = :id
 """
+"""A run that was claimed for its old request begins another generation: ids and keys are made from positions, and positions begin with it."""
 DROP_KEY = f"UPDATE runs SET key = NULL, retry = coalesce({typed('retry')}, retry) WHERE id = :id"
 KEY_TAKEN = "SELECT id FROM runs WHERE key = :key AND id <> :id AND completed IS NULL"
 
@@ -199,15 +206,15 @@ _OVER = "(position IS NOT NULL OR answered IS NOT NULL)"
 """The same text as the condition of the index `messages_over`, which SQLite requires. Keys of deleted messages are not in it."""
 _ASKER = "r.uid || '-' || CASE r.generation WHEN 0 THEN '' ELSE 'g' || r.generation || '.' END"
 """The prefix of the keys of questions that a run `r` asked in its present generation."""
-CONTINUE_AS = tuple(
-    per_database(each, messages=PerDatabase("messages", "messages INDEXED BY messages_over"))
-    for each in (
-        """
+CONTINUE_AS = """
   UPDATE runs SET owner = NULL, needs_attention = false, blocked = NULL, state = 'queued', due = :now, input = :input::json,
     generation = generation + 1, began_epoch = epoch + 1, attempts = least(attempts, 1), error = NULL, recoveries = 0,
     version = NULL, fingerprint = ''
   WHERE id = :run
-""",
+"""
+START_OVER = tuple(
+    per_database(each, messages=PerDatabase("messages", "messages INDEXED BY messages_over"))
+    for each in (
         "DELETE FROM steps WHERE run = :run",
         f"""
   UPDATE {{messages}} SET received = NULL, position = NULL
@@ -232,7 +239,7 @@ CONTINUE_AS = tuple(
 """,
     )
 )
-"""The statements that start a run over. They delete its steps, received messages and older values of events.
+"""The statements for a run that begins another generation. They delete its steps, received messages and older values of events.
 
 The key of a message stays, without a position, so that a second message with that key is never stored. An accepted question without an
 answer goes to the next generation. An answer is kept for an hour, and for as long as the asking run may read it: until that run ends or

@@ -18,9 +18,11 @@ from mainspring.store.sql.runs import (
     INSERT_RUNS,
     INSERT_SCHEDULED_RUNS,
     KEY_HOLDER,
+    LONG_AGO,
     REPLACE_REQUEST,
     REQUESTED_COLUMNS,
     SKIP_LOCKED,
+    START_OVER,
     STARTED_RUNS,
 )
 from mainspring.store.transaction import Blocked
@@ -36,7 +38,6 @@ if TYPE_CHECKING:
 STOPPED = (State.CANCELLING, State.CANCELLED)
 WITH_ITS_STARTER = "the run that started it was cancelled"
 """The reason of runs that a cancelled run starts: they are cancelled from the beginning."""
-_FORGET = "DELETE FROM steps WHERE run = :id"
 _ONCE = '{"attempts": 1}'
 
 
@@ -88,6 +89,12 @@ def is_last_attempt(run: Run) -> bool:
     return run.key is None and run.retry is not None and json.loads(run.retry) == json.loads(_ONCE)
 
 
+def start_over(tx: Transaction, run: str) -> Script[None]:
+    """Delete what a run recorded and received before its present generation. Its id and what it published stay."""
+    for statement in START_OVER:
+        yield from tx.execute(statement, run=run, now=tx.now, long_ago=tx.now - LONG_AGO)
+
+
 def _insert(ops: Sequence[Start]) -> Script[set[str]]:
     """Insert runs. Return the uids of the inserted ones."""
     rows = yield INSERT_RUNS, {"rows": INSERT_RUNS.rows(run_values(op.run) for op in ops)}
@@ -133,9 +140,9 @@ def _decide_by_holder(tx: Transaction, run: NewRun) -> Script[Started | None]:
         if locked:
             raise Blocked([locked[0][0]])
         return None
-    holder_id, workflow, state, due, attempt_started, attempts, debounce_until, last_request = rows[0]
+    holder_id, workflow, state, due, begun, attempts, debounce_until, last_request, claimed = rows[0]
     holder = Holder(
-        holder_id, workflow, state, due, attempt_started is not None, attempts, debounce_until, last_request
+        holder_id, workflow, state, due, bool(begun), attempts, debounce_until, last_request, claimed=bool(claimed)
     )
     decision = decide(run.key_mode, holder, run.uid, tx.now)
     if decision is KeyDecision.BESIDE:
@@ -150,13 +157,13 @@ def _decide_by_holder(tx: Transaction, run: NewRun) -> Script[Started | None]:
 
 
 def _replace_request(tx: Transaction, run: NewRun, holder: Holder) -> Script[int | None]:
-    """Give the holder of a key the new request. Return its due time. Records of failed attempts belong to the old request."""
+    """Give the holder of a key the new request. Return its due time. Records of earlier attempts belong to the old request."""
     due = due_after_update(run.key_mode, holder, run.due)
     values = {column: getattr(run, column) for column in REQUESTED_COLUMNS}
     values |= {"id": holder.id, "last_request": run.uid, "due": due, "state": str(_state(due, tx.now))}
     yield from tx.execute(REPLACE_REQUEST, **values)
-    if holder.attempts:
-        yield from tx.execute(_FORGET, id=holder.id)
+    if holder.claimed:
+        yield from start_over(tx, holder.id)
     return due
 
 

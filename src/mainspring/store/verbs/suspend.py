@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from mainspring.model.states import State
 from mainspring.store.sql.records import to_run
-from mainspring.store.sql.runs import COMPENSATE, CONTINUE_AS, GET_RUN, LONG_AGO, RELEASE, RETRY_LATER, SUSPEND
+from mainspring.store.sql.runs import COMPENSATE, CONTINUE_AS, GET_RUN, RELEASE, RETRY_LATER, SUSPEND
 from mainspring.store.verbs.revive import forget_attempt
-from mainspring.store.verbs.start import is_last_attempt
+from mainspring.store.verbs.start import is_last_attempt, start_over
 from mainspring.store.writes import Verdict, fence, released_in
 
 if TYPE_CHECKING:
@@ -68,9 +68,8 @@ def continue_as(tx: Transaction, op: ContinueAs) -> Script[Verdict]:
     """Release a run to start over with another input. Its records are deleted. Its id and what it published stay."""
     verdict = yield from _may_restart(tx, op)
     if verdict is None:
-        values = {"run": op.run, "now": tx.now, "long_ago": tx.now - LONG_AGO, "input": op.input}
-        for statement in CONTINUE_AS:
-            yield from tx.execute(statement, **values)
+        yield from tx.execute(CONTINUE_AS, run=op.run, now=tx.now, input=op.input)
+        yield from start_over(tx, op.run)
     return verdict or Verdict.DONE
 
 

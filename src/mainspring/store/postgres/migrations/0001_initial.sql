@@ -812,14 +812,15 @@ BEGIN
       RETURN run_id;
     END IF;
     CONTINUE WHEN start.key IS NULL; -- the run that had the id was deleted meanwhile
-    SELECT r.id, r.workflow, r.due, r.attempt_started, r.attempts INTO holder FROM runs AS r
-      WHERE r.key = start.key AND r.completed IS NULL FOR NO KEY UPDATE;
+    SELECT r.id, r.workflow, r.due, r.attempts, r.epoch > 0 AS claimed, r.attempt_started IS NOT NULL OR r.undo_reason IS NOT NULL
+      OR (r.error IS NULL AND EXISTS (SELECT 1 FROM steps u WHERE u.run = r.id AND u.kind = 'undo')) AS begun
+      INTO holder FROM runs AS r WHERE r.key = start.key AND r.completed IS NULL FOR NO KEY UPDATE;
     CONTINUE WHEN NOT FOUND;
     IF mode = 'reject' OR (mode IN ('unsafe_dedupe', 'return_existing') AND holder.workflow <> start.workflow) THEN
       PERFORM _refuse('23505', 'the unfinished run ' || quote_literal(holder.id) || ' has the key ' || quote_literal(start.key));
     ELSIF mode IN ('unsafe_dedupe', 'return_existing') THEN
       RETURN holder.id;
-    ELSIF holder.attempt_started IS NOT NULL THEN -- it has begun: it goes on without the key, and is not retried
+    ELSIF holder.begun THEN -- it goes on without the key, and is not retried
       UPDATE runs AS r SET key = NULL, retry = '{"attempts": 1}' WHERE r.id = holder.id;
       CONTINUE;
     END IF;
@@ -827,12 +828,22 @@ BEGIN
       due_us := holder.due;
     END IF;
     UPDATE runs AS r SET workflow = start.workflow, kind = 'workflow', input = arguments, due = due_us,
-      state = CASE WHEN due_us > now_us THEN 'scheduled' ELSE 'queued' END, timeout = timeout_us, deadline = NULL, version = start.version,
+      state = CASE WHEN due_us <= now_us THEN 'queued' ELSE 'scheduled' END, timeout = timeout_us, deadline = NULL, version = start.version,
       attributes = start.attributes, queue = start.queue, priority = start.priority, partition = coalesce(start.partition, ''), retry = NULL,
-      attempts = 0, error = NULL, reason = NULL, blocked = NULL, fingerprint = '', last_request = new_uid
+      attempts = 0, error = NULL, reason = NULL, blocked = NULL, fingerprint = '', last_request = new_uid, started = NULL,
+      recoveries = 0, generation = CASE WHEN holder.claimed THEN r.generation + 1 ELSE r.generation END
     WHERE r.id = holder.id;
-    IF holder.attempts > 0 THEN
+    IF holder.claimed THEN -- what it recorded and received belongs to the old request, as START_OVER in store/sql/runs.py has it
       DELETE FROM steps AS s WHERE s.run = holder.id;
+      UPDATE messages AS m SET received = NULL, position = NULL
+        WHERE m.run = holder.id AND m.position IS NOT NULL AND m.kind = 'question' AND m.answered IS NULL;
+      UPDATE messages AS m SET body = 'null', position = NULL
+        WHERE m.run = holder.id AND m.position IS NOT NULL AND m.kind = 'message' AND m.key IS NOT NULL;
+      DELETE FROM messages AS m WHERE m.run = holder.id AND m.position IS NOT NULL AND m.kind = 'message';
+      DELETE FROM events AS e WHERE e.run = holder.id AND e.number < (
+        SELECT max(l.number) FROM events l WHERE l.run = e.run AND l.key = e.key);
+      UPDATE runs AS c SET parent = NULL, scheduled_by = holder.id WHERE c.id IN (
+        SELECT r.id FROM runs AS r WHERE r.parent = holder.id AND r.completed IS NOT NULL FOR NO KEY UPDATE SKIP LOCKED);
     END IF;
     PERFORM _notify(' r');
     RETURN holder.id;
