@@ -10,7 +10,7 @@ import psycopg
 
 from mainspring.store.open import open_store, sqlite_path
 from mainspring.store.postgres.dialect import Dialect
-from mainspring.store.sql.runs import CONTINUE_AS
+from mainspring.store.sql.runs import START_OVER
 from tests.store.build import StoreSettings
 
 KEYS = 5_000
@@ -35,7 +35,7 @@ def _on_sqlite(url: str) -> list[str]:
     with closing(sqlite3.connect(sqlite_path(url))) as db:
         return [
             "\n".join(row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {statement.sqlite}", VALUES))
-            for statement in CONTINUE_AS
+            for statement in START_OVER
             if "messages" in statement.sqlite
         ]
 
@@ -48,6 +48,6 @@ def _on_postgres(url: str) -> list[str]:
         db.execute("ANALYZE mainspring.messages")
         return [
             "\n".join(row[0] for row in db.execute(b"EXPLAIN " + dialect(statement), VALUES))
-            for statement in CONTINUE_AS
+            for statement in START_OVER
             if "messages" in statement.postgres
         ]
