@@ -475,8 +475,9 @@ def test_schedules_and_queues_are_created_with_a_preview(page: Any, site: Site) 
     page.wait_for_selector("main > .notice.done")
     found = site.data("/schedules/weekly")["schedule"]
     assert (found["policy"]["overlap"], found["note"], found["workflow"]) == ("buffer_one", "for the office", "report")
-    site.act("/schedules/delete", id="weekly")
     page.goto("/queues")
+    # Not before the page is left: it refreshes itself, and would complain that its schedule is gone.
+    site.act("/schedules/delete", id="weekly")
     page.click("#action-create summary")
     page.fill("#action-create [name=name]", "parcels")
     page.fill("#action-create [name=concurrency]", "4")
