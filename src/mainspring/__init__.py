@@ -60,8 +60,8 @@ if TYPE_CHECKING:
     from mainspring.operations.schedules.info import SchedulePage as SchedulePage
     from mainspring.operations.schedules.info import TickInfo as TickInfo
     from mainspring.operations.schedules.info import TickPage as TickPage
-    from mainspring.operations.versions import PatchInfo as PatchInfo
-    from mainspring.operations.versions import VersionInfo as VersionInfo
+    from mainspring.operations.workers import PatchInfo as PatchInfo
+    from mainspring.operations.workers import VersionInfo as VersionInfo
     from mainspring.operations.workers import WorkerInfo as WorkerInfo
     from mainspring.recurrence import Calendar as Calendar
     from mainspring.recurrence import Cron as Cron
@@ -114,8 +114,7 @@ if not TYPE_CHECKING:
             "TickPage",
         ),
         "operations.figures": ("Figures", "StepFigures"),
-        "operations.versions": ("PatchInfo", "VersionInfo"),
-        "operations.workers": ("WorkerInfo",),
+        "operations.workers": ("PatchInfo", "VersionInfo", "WorkerInfo"),
         "recurrence": (
             "Calendar",
             "Cron",

@@ -16,8 +16,8 @@ import pytest
 
 from mainspring import App, Settings, Spec
 from mainspring.cli import display
-from mainspring.cli.run_events import show_runs
 from mainspring.cli.terminal import SafeFormatter
+from mainspring.cli.worker import print_runs
 from tests.cli import shop
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ async def test_what_dev_and_worker_say_of_runs_controls_no_terminal(
     async def doomed(text: str) -> None:
         raise ValueError(f"no such article:\n{text}")
 
-    show_runs(app)
+    print_runs(app)
     async with app:
         with pytest.raises(ValueError, match="article"):
             await doomed.options(id="bad-1")(EVIL)

@@ -23,8 +23,7 @@ import pytest
 
 from mainspring import errors
 from mainspring.codec import decode_exception, encode_exception
-from mainspring.codec.failures import RECORD_LIMIT, TEXT_LIMIT
-from mainspring.codec.tracebacks import traceback_of
+from mainspring.codec.failures import RECORD_LIMIT, TEXT_LIMIT, traceback_of
 from mainspring.errors import RemoteError
 from tests.codec.shop import Card, Colour, Point, User
 

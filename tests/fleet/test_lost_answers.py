@@ -11,7 +11,7 @@ import pytest
 from mainspring import App, Client, Settings, run
 from mainspring.app.factory import Parts
 from mainspring.errors import RunCancelled, StoreUnavailable
-from mainspring.services import reconciler
+from mainspring.services import claimer
 from mainspring.store.committer import Committer
 from mainspring.store.postgres.libpq import Wire
 from mainspring.store.protocol import Claimed
@@ -169,7 +169,7 @@ async def test_a_run_that_rests_stops_although_the_word_to_stop_was_not_heard(st
 async def test_a_claim_that_commits_long_after_its_line_was_lost_is_found_out(
     store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reconciler, "_EVERY", 0.0)
+    monkeypatch.setattr(claimer, "_COMPARE_EVERY", 0.0)
     app = App(store_url, settings=Settings(poll=0.05))
 
     app.queue("slow")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from mainspring.errors import StoreError
-from mainspring.services.reconciler import Reconciler
+from mainspring.services.claimer import Reconciler
 from mainspring.services.service import Service
 from mainspring.store.committer import Committer, answer
 

@@ -17,7 +17,7 @@ from mainspring.app import worker
 from mainspring.engine import engine
 from mainspring.engine.residency import local_starts
 from mainspring.errors import MainspringError
-from mainspring.services import claimer, reconciler, service
+from mainspring.services import claimer, service
 from mainspring.store import committer
 from tests.interleavings.explore import Case, files_of
 from tests.interleavings.fleet import HORIZON, fleet, outcome_of
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tests.interleavings.fleet import Fleet
     from tests.interleavings.scheduler import Scheduler
 
-LINES = files_of(claimer, reconciler, service, local_starts, engine, worker, committer)
+LINES = files_of(claimer, service, local_starts, engine, worker, committer)
 
 
 def _second_process(fleet: Fleet, *knows: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from mainspring.errors import InvalidCron
 from mainspring.recurrence import Cron, Dialect, Spec
-from mainspring.recurrence.cron.ambiguous import other_readings
+from mainspring.recurrence.cron.expression import other_readings
 
 ALL = {
     "second": tuple(range(60)),

@@ -24,9 +24,9 @@ from mainspring.model.runs import Worker as WorkerRecord
 from mainspring.operations.retention import Pruning
 from mainspring.operations.runs.start import described
 from mainspring.operations.unserved import unserved
-from mainspring.services import processes
 from mainspring.services.activity import ActivityCounter
 from mainspring.services.claimer import Claimer
+from mainspring.services.heartbeat import boot, host, start_time
 from mainspring.services.inbox import Inbox
 from mainspring.services.notifier import DefinitionWatch, Notifier
 from mainspring.services.pruner import Pruner, Sweeper
@@ -194,11 +194,11 @@ class Worker:
         runtime = self._runtime
         now = runtime.clock.now()
         return WorkerRecord(
-            id=f"{processes.host()}-{os.getpid()}-{runtime.ids.new()[-8:]}",
-            host=processes.host(),
-            boot=processes.boot(),
+            id=f"{host()}-{os.getpid()}-{runtime.ids.new()[-8:]}",
+            host=host(),
+            boot=boot(),
             pid=os.getpid(),
-            pid_start=processes.start_time(os.getpid()) or 0,
+            pid_start=start_time(os.getpid()) or 0,
             version=runtime.version,
             functions=json.dumps({function.name: function.fingerprint for function in runtime.registry}),
             started=now,

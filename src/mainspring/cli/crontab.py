@@ -9,8 +9,8 @@ import click
 
 from mainspring.cli import display
 from mainspring.cli.commands import FAILED, Group, note, output_option
+from mainspring.cli.options import time
 from mainspring.cli.terminal import echo
-from mainspring.cli.times import time
 from mainspring.errors import Fault, InvalidCron
 from mainspring.model.clock import SystemClock, to_datetime
 

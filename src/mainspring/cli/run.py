@@ -12,11 +12,11 @@ from mainspring.app.client_api import runtime_of
 from mainspring.app.functions.functions import Call
 from mainspring.app.functions.options import Options
 from mainspring.cli.commands import FAILED, Command, note
+from mainspring.cli.options import time
 from mainspring.cli.runs.actions import duration
 from mainspring.cli.target import load_app
 from mainspring.cli.terminal import data, safe_json
-from mainspring.cli.times import time
-from mainspring.codec.untyped import UNTAGGED
+from mainspring.codec.values import UNTAGGED
 from mainspring.engine.registry import Bound
 from mainspring.errors import InvalidInput, UnknownFunction
 

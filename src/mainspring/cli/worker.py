@@ -20,11 +20,10 @@ import click
 
 import mainspring
 from mainspring.app.client_api import runtime_of
-from mainspring.cli import run_events
 from mainspring.cli.commands import FAILED, Command, note
 from mainspring.cli.supervisor import Supervisor
 from mainspring.cli.target import beside, load_app
-from mainspring.cli.terminal import SafeFormatter
+from mainspring.cli.terminal import SafeFormatter, safe
 from mainspring.errors import StoreFull, StoreUnavailable
 from mainspring.operations.connect import shown
 from mainspring.operations.database import blockers
@@ -34,6 +33,8 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from mainspring.app.app import App
+    from mainspring.app.events import RunEvent
+
 
 log = logging.getLogger("mainspring.worker")
 
@@ -125,7 +126,7 @@ def worker(
     if processes is not None:
         sys.exit(_supervise(app, processes, once=once, fail_fast=fail_fast))
     if show_runs:
-        run_events.show_runs(app)
+        print_runs(app)
     say = _nothing if quiet or supervised is not None else note
     until_eof = until_eof or supervised is not None
     asyncio.run(_serve(app, once=once, fail_fast=fail_fast, until_eof=until_eof, say=say, number=supervised))
@@ -344,3 +345,37 @@ def _end(code: int) -> None:
     sys.stderr.flush()
     sys.stdout.flush()
     os._exit(code)
+
+
+_PRINTED = ("run.retrying", "run.succeeded", "run.failed", "run.cancelled")
+_MOST_PER_SECOND = 8
+
+
+class Showing:
+    """Prints one line for each run that ends or is retried, up to a number per second. Those of a busy app are summed up."""
+
+    def __init__(self) -> None:
+        self._second = 0
+        self._printed = 0
+        self._left_out = 0
+
+    def show(self, event: RunEvent) -> None:
+        now = int(event.time.timestamp())
+        if now != self._second:
+            if self._left_out:
+                note(f"          … and {self._left_out} more")
+            self._second, self._printed, self._left_out = now, 0, 0
+        if self._printed == _MOST_PER_SECOND and event.name == "run.succeeded":
+            self._left_out += 1
+            return
+        self._printed += event.name == "run.succeeded"
+        reason = f": {safe(event.reason)}" if event.reason else ""
+        what = event.name.removeprefix("run.")
+        note(f"{event.time.astimezone():%H:%M:%S}  {what:<9}  {safe(event.workflow)}  {safe(event.run)}{reason}")
+
+
+def print_runs(app: App) -> None:
+    """Print the ends and retries of the runs that this process executes."""
+    showing = Showing()
+    for event in _PRINTED:
+        app.on(event, showing.show)

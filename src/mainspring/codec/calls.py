@@ -32,8 +32,7 @@ import msgspec
 from mainspring.codec.json_schema import schema_of
 from mainspring.codec.resolve import annotations_of, return_annotation, unresolved
 from mainspring.codec.type_codec import Misfit
-from mainspring.codec.untyped import UNTAGGED
-from mainspring.codec.values import value_codec
+from mainspring.codec.values import UNTAGGED, value_codec
 from mainspring.errors import InvalidInput, NotSerializable, PayloadError
 from mainspring.model.payloads import SEALED, UNREADABLE
 

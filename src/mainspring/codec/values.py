@@ -30,14 +30,15 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from mainspring.codec.annotations import shape_of
+from mainspring.codec.containers import in_order
 from mainspring.codec.models import dump, is_model
-from mainspring.codec.type_codec import TAG, Misfit, Shape, all_shapes, is_array, is_mapping
-from mainspring.codec.untyped import UNTAGGED
+from mainspring.codec.type_codec import TAG, Misfit, Shape, all_shapes, at, is_array, is_mapping, short
 from mainspring.errors import NotSerializable, TooLarge
 from mainspring.model.payloads import escaped, unescaped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
 
 _QUOTED_TAG = f'"{TAG}"'
 
@@ -219,3 +220,43 @@ class _PlainJson:
 
 PLAIN_JSON = cast("ValueCodec", _PlainJson())
 """Decodes the results of runs for a client, which has no code and so no types."""
+
+
+class Untagged(Shape):
+    """Encodes JSON without tags: a tuple is an array, a datetime is text. Cannot decode."""
+
+    def __init__(self) -> None:
+        super().__init__("Any", object, ())
+
+    def lower(self, value: Any) -> Any:
+        if is_mapping(value):
+            return {_key(key): at(f"[{short(key)}]", self.lower, part) for key, part in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [at(f"[{index}]", self.lower, part) for index, part in enumerate(cast("list[Any]", value))]
+        if isinstance(value, (set, frozenset)):
+            return sorted(map(self.lower, cast("set[Any]", value)), key=in_order)
+        try:
+            shape = _shape(value)
+        except Misfit as misfit:
+            raise Misfit(f"{short(value)} cannot be written: {misfit.problem}") from None
+        return shape.lower(value)
+
+
+def _key(key: Any) -> str:
+    lowered = _shape(key).lower(key)
+    if type(lowered) is not str and type(lowered) is not int:
+        raise Misfit(f"the key {short(key)} has no form in JSON; use text")
+    return str(lowered)
+
+
+def _shape(value: object) -> Shape:
+    cls: Any = type(value)
+    return _shape_of_class(cls)
+
+
+@lru_cache(maxsize=512)
+def _shape_of_class(cls: type[Any]) -> Shape:
+    return shape_of(cls)
+
+
+UNTAGGED = Untagged()

@@ -18,12 +18,10 @@ from mainspring.operations.metrics import Metrics
 from mainspring.operations.overview import Watch
 from mainspring.operations.queues import Queues
 from mainspring.operations.retention import Pruning
-from mainspring.operations.runs.info import Runs
-from mainspring.operations.runs.messages import Conversation, conversation
+from mainspring.operations.runs.info import Conversation, Runs, conversation
 from mainspring.operations.sessions import Sessions
 from mainspring.operations.unserved import NOT_BEGUN, unserved, why_unserved
-from mainspring.operations.versions import Versions
-from mainspring.operations.workers import Workers
+from mainspring.operations.workers import Versions, Workers
 from mainspring.store.open import StoreSettings, open_store, shown, sqlite_path
 
 if TYPE_CHECKING:

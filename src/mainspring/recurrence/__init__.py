@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mainspring.recurrence.calendars import Calendar
-    from mainspring.recurrence.cron.ambiguous import AmbiguousCron, ambiguity
     from mainspring.recurrence.cron.crontab import parse_crontab
     from mainspring.recurrence.cron.crontab_items import CronItem, CronOptions, ParsedCronItem, parse_cron_items
     from mainspring.recurrence.cron.dialects import Dialect
-    from mainspring.recurrence.cron.expression import Cron
+    from mainspring.recurrence.cron.expression import AmbiguousCron, Cron, ambiguity
     from mainspring.recurrence.durations import format_duration, parse_duration
-    from mainspring.recurrence.english.lint import Advice, lint
     from mainspring.recurrence.input import DateRange
     from mainspring.recurrence.intervals import Interval
+    from mainspring.recurrence.lint import Advice, lint
     from mainspring.recurrence.search.search import Fold, Gap
     from mainspring.recurrence.spec import Spec
 
@@ -43,8 +42,8 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Advice": "english.lint",
-    "AmbiguousCron": "cron.ambiguous",
+    "Advice": "lint",
+    "AmbiguousCron": "cron.expression",
     "Calendar": "calendars",
     "Cron": "cron.expression",
     "CronItem": "cron.crontab_items",
@@ -56,9 +55,9 @@ _MODULES = {
     "Interval": "intervals",
     "ParsedCronItem": "cron.crontab_items",
     "Spec": "spec",
-    "ambiguity": "cron.ambiguous",
+    "ambiguity": "cron.expression",
     "format_duration": "durations",
-    "lint": "english.lint",
+    "lint": "lint",
     "parse_cron_items": "cron.crontab_items",
     "parse_crontab": "cron.crontab",
     "parse_duration": "durations",

@@ -13,8 +13,7 @@ from zoneinfo import ZoneInfo
 
 from mainspring.errors import Fault, InvalidCron, InvalidInput, InvalidSpec
 from mainspring.recurrence.calendars import Calendar
-from mainspring.recurrence.cron.ambiguous import AmbiguousCron, ambiguity
-from mainspring.recurrence.cron.expression import Cron
+from mainspring.recurrence.cron.expression import AmbiguousCron, Cron, ambiguity
 from mainspring.recurrence.durations import parse_duration
 from mainspring.recurrence.instants import Instant, as_datetime, parse_instant
 from mainspring.recurrence.intervals import Interval, interval_from_dict

@@ -203,7 +203,7 @@ class Spec(SpecParts):
 
     def describe(self) -> str:
         """Return the spec in plain English."""
-        from mainspring.recurrence.english.describe import describe  # noqa: PLC0415 - imported only when a description is shown
+        from mainspring.recurrence.describe import describe  # noqa: PLC0415 - imported only when a description is shown
 
         return describe(self)
 

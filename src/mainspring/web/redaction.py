@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from mainspring.operations.audit import AuditEntry
     from mainspring.operations.figures import StepFigures
     from mainspring.operations.overview import AwaitedMessage
-    from mainspring.operations.runs.info import LogLine, RunInfo, StepInfo
+    from mainspring.operations.runs.info import Conversation, LogLine, RunInfo, StepInfo
     from mainspring.operations.runs.lists import RunSummary
-    from mainspring.operations.runs.messages import Conversation
     from mainspring.operations.scheduled_functions import ScheduledFunction
     from mainspring.operations.schedules.info import ScheduleInfo, TickInfo
     from mainspring.operations.schedules.pictures import ScheduleCard

@@ -27,13 +27,11 @@ from mainspring.web.guard import USER, Guard, address_of, log, refuse_as_json
 from mainspring.web.live import Streams, digest
 from mainspring.web.pages import (
     audit,
-    functions,
     overview,
     queues,
     runs,
-    schedule_actions,
+    scheduled_functions,
     schedules,
-    sessions,
     timeline,
     workers,
     workflows,
@@ -66,12 +64,10 @@ NOUNS = (
     runs,
     workflows,
     schedules,
-    schedule_actions,
-    functions,
+    scheduled_functions,
     queues,
     workers,
     audit,
-    sessions,
 )
 VIEWS: list[View] = [view for noun in NOUNS for view in noun.pages.views]
 ACTIONS: list[Action] = [action for noun in NOUNS for action in noun.pages.actions]

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from mainspring.errors import InvalidInput
 from mainspring.model.clock import SECOND
-from mainspring.services.processes import is_there
+from mainspring.services.heartbeat import is_there
 
 if TYPE_CHECKING:
     from mainspring.app.runtime import Runtime

@@ -13,7 +13,7 @@ from mainspring.app.settings import Settings
 from mainspring.cli import display
 from mainspring.cli.audit import carry_out, reason_option
 from mainspring.cli.commands import FAILED, NOT_FOUND, Command, fault, ids_from, note, url_option
-from mainspring.cli.filters import filter_options, filters_of, pairs
+from mainspring.cli.options import filter_options, filters_of, pairs
 from mainspring.cli.terminal import data, safe
 from mainspring.operations.connect import connect
 from mainspring.operations.filters import TRAITS

@@ -12,7 +12,7 @@ from mainspring.app.settings import Settings
 from mainspring.cli import display
 from mainspring.cli.audit import carry_out, reason_option
 from mainspring.cli.commands import FAILED, Group, ids_from, note, output_option, url_option
-from mainspring.cli.filters import filter_options, filters_of
+from mainspring.cli.options import filter_options, filters_of
 from mainspring.cli.runs import actions, page
 from mainspring.cli.terminal import data, echo, safe
 from mainspring.model.clock import to_datetime

@@ -12,10 +12,10 @@ from mainspring.app.settings import Settings
 from mainspring.cli import display
 from mainspring.cli.audit import perform, reason_option
 from mainspring.cli.commands import Command, ids_from, note, output_option, url_option
+from mainspring.cli.options import future, past
 from mainspring.cli.schedules import page
 from mainspring.cli.schedules.flags import described, describing, read_json
 from mainspring.cli.terminal import data, echo
-from mainspring.cli.times import future, past
 from mainspring.model.clock import to_datetime
 from mainspring.operations.connect import connect
 from mainspring.operations.schedules.actions import SCHEDULE_ACTIONS

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from mainspring.cli.filters import pairs
+from mainspring.cli.options import pairs
 from mainspring.errors import InvalidInput
 from mainspring.recurrence import Spec
 from mainspring.recurrence.instants import parse_instant

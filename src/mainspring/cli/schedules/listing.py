@@ -10,12 +10,11 @@ import click
 from mainspring.app.settings import Settings
 from mainspring.cli import display
 from mainspring.cli.commands import FAILED, Group, note, output_option, url_option
-from mainspring.cli.filters import filter_options, filters_of
+from mainspring.cli.options import filter_options, filters_of, future, past
 from mainspring.cli.schedules.changes import CHANGES
 from mainspring.cli.schedules.page import HEAD, TICK_HEAD, row, show_audit, show_schedule, tick_row
 from mainspring.cli.schedules.preview import preview
 from mainspring.cli.terminal import data
-from mainspring.cli.times import future, past
 from mainspring.model.clock import to_datetime
 from mainspring.model.schedules import TickOutcome
 from mainspring.operations.connect import connect

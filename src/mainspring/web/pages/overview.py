@@ -9,8 +9,7 @@ from msgspec import Meta, Struct
 
 from mainspring.model.clock import SECOND, to_datetime
 from mainspring.operations.overview import AwaitedMessage, Coming, Pulse
-from mainspring.operations.runs.errors import ErrorGroup, error_groups
-from mainspring.operations.runs.lists import RunSummary
+from mainspring.operations.runs.lists import ErrorGroup, RunSummary, error_groups
 from mainspring.web.views import Id, Pages, Scene
 
 pages = Pages()

@@ -16,9 +16,8 @@ from mainspring.model.runs import USER
 from mainspring.operations.filters import TRAITS, RunFilters
 from mainspring.operations.runs.actions import RUN_ACTIONS, Changed, not_found
 from mainspring.operations.runs.bulk import Progress
-from mainspring.operations.runs.info import Runs
+from mainspring.operations.runs.info import Conversation, Runs
 from mainspring.operations.runs.lists import RunSummary
-from mainspring.operations.runs.messages import Conversation
 from mainspring.operations.runs.start import START_ACTIONS
 from mainspring.recurrence.durations import parse_duration
 from mainspring.store.verbs.dashboard import MOST

@@ -6,7 +6,7 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mainspring.recurrence.english.describe import listed
+from mainspring.recurrence.describe import listed
 from mainspring.recurrence.instants import ceil_second, floor_second
 from mainspring.recurrence.search.days import ALL_MONTHS, DAY, FIRST_SECOND, bits, year_month_day
 from mainspring.recurrence.search.patterns import ALL_HOURS

@@ -1,1 +1,0 @@
-"""Describe specs in English, and warn about them."""
