@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import json
+import pickle
 import warnings
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -11,6 +14,7 @@ import pytest
 
 from mainspring.errors import InvalidCron, InvalidInput, InvalidSpec
 from mainspring.recurrence import AmbiguousCron, Calendar, Cron, Interval, Spec
+from mainspring.recurrence.spec import stored_spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -200,6 +204,39 @@ def test_all_faults_of_a_spec_are_told_at_once() -> None:
         Spec(cron=["63 * * * *"])
 
 
+def test_unknown_keys_are_told_together_with_the_faults_of_the_known_ones() -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        Spec.from_dict(
+            {
+                "crn": ["* * * * *"],
+                "cron": [{"cron": "61 * * * *", "dialct": "vixie", "zone": "UTC"}, {"dialect": "klingon"}],
+                "calendars": [{"hour": "25", "minit": 3, "second": [{"first": 1, "end": 70}]}],
+                "intervals": [{"evry": "1h", "offset": "x", "anchor": "y"}, {"each": 1, "every": "5x"}],
+                "timezone": 5,
+            }
+        )
+    assert [fault.field for fault in caught.value.faults] == [
+        "crn",
+        "cron[0].dialct",
+        "cron[0].zone",
+        "cron[0].minute",
+        "cron[1].cron",
+        "cron[1].dialect",
+        "intervals[0].evry",
+        "intervals[0].every",
+        "intervals[0].anchor",
+        "intervals[0].offset",
+        "intervals[1].each",
+        "intervals[1].every",
+        "calendars[0].minit",
+        "calendars[0].second",
+        "calendars[0].second",
+        "calendars[0].second",
+        "calendars[0].hour",
+        "timezone",
+    ]
+
+
 def test_naive_times_are_refused_everywhere() -> None:
     spec, naive = Spec(cron=["* * * * *"]), datetime(2026, 1, 1)  # noqa: DTZ001 - the point of it
     calls: list[Callable[[datetime], object]] = [
@@ -337,6 +374,25 @@ def test_a_pattern_that_dialects_read_differently_gives_a_warning() -> None:
         Spec(cron=[Cron("0 0 13 * 5", dialect="temporal"), "*/5 * * * *"])
 
 
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda: Spec(cron="0 0 13 * 5"),
+        lambda: Spec(cron=["0 0 13 * 5"]),
+        lambda: Spec(cron=["0 9 * * *"], exclude=["0 0 13 * 5"]),
+        lambda: Spec.from_dict({"cron": ["0 0 13 * 5"]}),
+    ],
+)
+def test_the_warning_of_an_ambiguous_pattern_names_the_line_that_wrote_it(write: Callable[[], Spec]) -> None:
+    with pytest.warns(AmbiguousCron) as caught:
+        spec = write()
+    assert [warning.filename for warning in caught] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert pickle.loads(pickle.dumps(spec)) == copy.deepcopy(spec) == spec.canonical()
+        assert stored_spec(json.loads(json.dumps(spec.to_dict()))) == spec
+
+
 def test_jitter_differs_between_schedules_and_stays_before_the_next_time_and_the_end() -> None:
     spec = Spec(intervals=["1h"], jitter="3h", end=at("2026-01-01T10:00:00Z"))
     after = at("2026-01-01T00:00:00Z")
@@ -390,3 +446,17 @@ def test_wrong_arguments_are_explained_with_the_names_that_there_are(make: Any, 
     with pytest.raises(InvalidSpec) as caught:
         make()
     assert str(caught.value) == words
+
+
+def test_bounds_within_one_second_have_no_times_and_a_canonical_form() -> None:
+    bounds = [at(f"2026-01-01T00:00:00.{fraction}+00:00") for fraction in ("250000", "750000")]
+    spec = Spec(intervals=["1s"], start=bounds[0], end=bounds[1])
+    form = spec.canonical()
+    assert spec.next(at("2025-01-01T00:00:00Z")) is None
+    assert form == spec == Spec.from_dict(form.to_dict())
+    assert (
+        form.to_dict()
+        == form.canonical().to_dict()
+        == Spec(intervals=["1s"], start=bounds[1], end=bounds[1]).canonical().to_dict()
+    )
+    assert spec.describe()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeGuard, cast
 
 from mainspring.errors import Fault, InvalidInput, InvalidSpec
 from mainspring.recurrence.cron.dialects.reading import Values
@@ -22,6 +22,7 @@ from mainspring.recurrence.cron.fields import (
     field_text,
     stepped,
 )
+from mainspring.recurrence.faults import build
 from mainspring.recurrence.frozen import Frozen
 from mainspring.recurrence.search.days import DAY, bits
 
@@ -150,9 +151,7 @@ class Calendar(Frozen):
                 faults.append(Fault("is given twice", key))
             elif value != "" or name == "comment":  # other systems write a field that was not given as an empty text
                 named[name] = value
-        if faults:
-            raise InvalidSpec("calendar", faults)
-        return cls(**named)
+        return build("calendar", faults, lambda: cls(**named))
 
     def __eq__(self, other: object) -> bool:
         """Whether two calendars match the same times. Comments do not count."""
@@ -206,29 +205,34 @@ def _read(field: Field, given: object, faults: list[Fault]) -> FieldValues:
 
 def _range(field: Field, item: object, faults: list[Fault]) -> int:
     given = dict(cast("Mapping[object, object]", item)) if isinstance(item, Mapping) else {"start": item}
-    unknown = [str(key) for key in given if key not in {"start", "end", "step"}]
-    if unknown or "start" not in given:
-        what = f"{unknown[0]!r} is no part of a range" if unknown else f"{item!r} has no start"
-        faults.append(Fault(what, field.name, hint="a range is {start, end, step}"))
-        return 0
+    known = len(faults)
+    wrong = [f"{key!r} is no part of a range" for key in given if key not in {"start", "end", "step"}]
+    wrong += [] if "start" in given else [f"{item!r} has no start"]
+    faults.extend(Fault(what, field.name, hint="a range is {start, end, step}") for what in wrong)
     # Other systems write 0 for an end or a step that was not given.
-    start, end, step = given["start"], given.get("end") or given["start"], given.get("step") or 1
-    for number in (start, end, step):
-        if not isinstance(number, int) or isinstance(number, bool):
+    start = given.get("start", field.low)
+    end, step = given.get("end") or start, given.get("step") or 1
+    for number in (start,) if end == start else (start, end):
+        if not _is_whole(number):
             faults.append(Fault(f"{number!r} is no whole number", field.name))
-            return 0
-    first, last, by = cast("int", start), cast("int", end), cast("int", step)
-    for number in dict.fromkeys((first, last)):
-        if not field.low <= number <= field.top:
+        elif not field.low <= number <= field.top:
             hint = "in lists Sunday is 0" if field is WEEKDAY and number == 7 else None
             faults.append(Fault(f"{number} is not between {field.low} and {field.top}", field.name, hint=hint))
-            return 0
+    if not _is_whole(step):
+        faults.append(Fault(f"{step!r} is no whole number", field.name))
+    if len(faults) > known:
+        return 0
+    first, last, by = cast("int", start), cast("int", end), cast("int", step)
     if last < first or by < 1:
         faults.append(
             Fault(f"{first} to {last} by {by} leads nowhere", field.name, hint="ranges run upwards and do not wrap")
         )
         return 0
     return stepped(first - field.origin, last - field.origin, by)
+
+
+def _is_whole(number: object) -> TypeGuard[int]:
+    return isinstance(number, int) and not isinstance(number, bool)
 
 
 def _frozen(value: FieldInput) -> FieldInput:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, timedelta
 from typing import Any, NamedTuple, TypeVar, cast
 from zoneinfo import ZoneInfo
 
 from mainspring.errors import Fault, InvalidCron, InvalidInput, InvalidSpec
+from mainspring.model.user_line import warn_at_user_line
 from mainspring.recurrence.calendars import Calendar
 from mainspring.recurrence.cron.expression import AmbiguousCron, Cron, ambiguity
 from mainspring.recurrence.durations import parse_duration
+from mainspring.recurrence.faults import build
 from mainspring.recurrence.instants import Instant, as_datetime, parse_instant
 from mainspring.recurrence.intervals import Interval, interval_from_dict
 
@@ -90,10 +91,10 @@ def read_cron(given: object) -> Cron:
     if isinstance(given, Mapping):
         keys = dict(cast("Mapping[str, Any]", given))
         unknown = sorted(str(key) for key in keys if key not in {"cron", "dialect"})
-        if unknown or "cron" not in keys:
-            fault = Fault("is no key of a cron", unknown[0]) if unknown else Fault("is missing", "cron")
-            raise InvalidCron("cron", [fault])
-        return Cron(keys["cron"], keys.get("dialect", "temporal"))
+        faults = [Fault("is no key of a cron", key, hint="there are cron, dialect") for key in unknown]
+        faults += [] if "cron" in keys else [Fault("is missing", "cron")]
+        text, dialect = keys.get("cron", "* * * * *"), keys.get("dialect", "temporal")
+        return build("cron", faults, lambda: Cron(text, dialect), InvalidCron)
     if not isinstance(given, str):
         raise InvalidCron("cron", [Fault(f"{given!r} is a {type(given).__name__}", hint="write text or a Cron")])
     fields = given.partition("#")[0].split()
@@ -107,8 +108,13 @@ def read_cron(given: object) -> Cron:
         raise InvalidCron(f"cron {given!r}", [fault])
     cron = Cron(given, "temporal")
     if warning := ambiguity(given, "temporal"):
-        warnings.warn(warning, AmbiguousCron, stacklevel=5)
+        warn_at_user_line(warning, AmbiguousCron)
     return cron
+
+
+def plain_cron(item: Any) -> Any:
+    """Return a string of a stored spec that is an expression as a `Cron`, and everything else as it is."""
+    return Cron(item, "temporal") if isinstance(item, str) and not _DATE.fullmatch(item) else item
 
 
 def read_interval(given: Any) -> Interval:

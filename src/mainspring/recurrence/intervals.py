@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mainspring.errors import Fault, InvalidInput, InvalidSpec
 from mainspring.recurrence.durations import format_duration, parse_duration
+from mainspring.recurrence.faults import build
 from mainspring.recurrence.frozen import Frozen
 from mainspring.recurrence.instants import Instant, as_datetime, floor_second, is_whole
 from mainspring.recurrence.search.search import Cycle
@@ -129,15 +130,15 @@ def interval_from_dict(given: Mapping[str, Any]) -> Interval:
     """Return the interval of a JSON form, `{every, offset, anchor}`."""
     from mainspring.recurrence.instants import parse_instant  # noqa: PLC0415 - read from JSON only
 
+    unknown = sorted(str(key) for key in given if key not in {"every", "offset", "anchor"})
+    faults = [Fault("is no key of an interval", key, hint="there are every, offset, anchor") for key in unknown]
+    faults += [] if "every" in given else [Fault("is missing", "every")]
     anchor = given.get("anchor")
     if isinstance(anchor, str):
         try:
             anchor = parse_instant(anchor)
         except InvalidInput as error:
-            raise InvalidSpec("interval", [Fault(str(error).removeprefix("time: "), "anchor")]) from None
-    unknown = sorted(set(given) - {"every", "offset", "anchor"})
-    if unknown or "every" not in given:
-        faults = [Fault("is no key of an interval", key, hint="there are every, offset, anchor") for key in unknown]
-        faults += [] if "every" in given else [Fault("is missing", "every")]
-        raise InvalidSpec("interval", faults)
-    return Interval(given["every"], given.get("offset"), anchor)
+            faults.append(Fault(str(error).removeprefix("time: "), "anchor"))
+            anchor = None
+    every, offset = given.get("every", timedelta(days=36_500)), given.get("offset")
+    return build("interval", faults, lambda: Interval(every, offset, anchor))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mainspring.errors import Fault, InvalidCron, InvalidInput, InvalidSpec
 from mainspring.recurrence.cron.expression import Cron
 from mainspring.recurrence.durations import format_duration
+from mainspring.recurrence.faults import build
 from mainspring.recurrence.input import (
     CronInput,
     DateRange,
@@ -17,6 +18,7 @@ from mainspring.recurrence.input import (
     Exclusion,
     IntervalInput,
     SpecReader,
+    plain_cron,
     read_calendar,
     read_cron,
     read_exclusion,
@@ -179,12 +181,16 @@ class Spec(SpecParts):
         exclusions: dict[Exclusion, None] = {}
         for item in self.exclude:
             exclusions.update(dict.fromkeys(plain_exclusions(item)))
+        start = None if self.start is None else datetime.fromtimestamp(ceil_second(self.start), UTC)
+        end = None if self.end is None else datetime.fromtimestamp(floor_second(self.end), UTC)
+        if start is not None and end is not None and end < start:  # within one second, so that there are no times
+            start = end = end + timedelta(milliseconds=500)
         return Spec(
             calendars=list(dict.fromkeys(calendars)),
             intervals=list(dict.fromkeys(interval.canonical() for interval in intervals)),
             exclude=list(exclusions),
-            start=None if self.start is None else datetime.fromtimestamp(ceil_second(self.start), UTC),
-            end=None if self.end is None else datetime.fromtimestamp(floor_second(self.end), UTC),
+            start=start,
+            end=end,
             jitter=self.jitter,
             timezone=self.timezone,
             timezone_data=self.timezone_data,
@@ -199,7 +205,8 @@ class Spec(SpecParts):
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Spec:
         """Return the spec of a JSON form, with keys in camelCase or snake_case. Raises `InvalidSpec` with all faults."""
-        return cls(**spec_arguments(given))
+        arguments, faults = spec_arguments(given)
+        return build("spec", faults, lambda: cls(**arguments))
 
     def describe(self) -> str:
         """Return the spec in plain English."""
@@ -214,7 +221,7 @@ class Spec(SpecParts):
         return hash(self._meaning())
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
-        return Spec.from_dict, (self.to_dict(),)
+        return stored_spec, (self.to_dict(),)
 
     def __repr__(self) -> str:
         return f"Spec.from_dict({self.to_dict()!r})"
@@ -273,8 +280,8 @@ _KEYS = (
 _CAMEL = {"timezoneData": "timezone_data"}
 
 
-def spec_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of `Spec` in a JSON object. `Spec` itself checks the values."""
+def spec_arguments(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[Fault]]:
+    """Return the arguments of `Spec` in a JSON object and the faults of its keys. `Spec` itself checks the values."""
     if not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - JSON may hold anything
         raise InvalidSpec("spec", [Fault(f"{given!r} is a {type(given).__name__}", hint="write a JSON object")])
     arguments: dict[str, Any] = {}
@@ -288,9 +295,13 @@ def spec_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
             faults.append(Fault("is given twice", str(key)))
         elif value is not None:
             arguments[name] = value
-    if faults:
-        raise InvalidSpec("spec", faults)
-    return arguments
+    return arguments, faults
+
+
+def stored_spec(written: Mapping[str, Any]) -> Spec:
+    """Return the spec of a JSON form that `to_dict` wrote. Ambiguous patterns were warned of when it was given, and are not again."""
+    read = {name: [plain_cron(item) for item in written.get(name, ())] for name in ("cron", "exclude")}
+    return Spec.from_dict({**written, **read})
 
 
 def spec_to_dict(spec: SpecParts) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mainspring.model.clock import SECOND, to_micros
 from mainspring.model.schedules import Tick, TickOutcome, TickSource
-from mainspring.recurrence.spec import Spec
+from mainspring.recurrence.spec import Spec, stored_spec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +26,7 @@ LONG_STRETCH = 10
 @lru_cache(maxsize=8192)
 def spec_of(text: str) -> Spec:
     """Return the spec of a schedule's row."""
-    return Spec.from_dict(json.loads(text))
+    return stored_spec(json.loads(text))
 
 
 _STEPS = 8

@@ -6,7 +6,6 @@ Every argument is checked here, before the database is asked.
 from __future__ import annotations
 
 import json
-import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -18,6 +17,7 @@ from mainspring.errors import InvalidInput
 from mainspring.model.clock import to_datetime
 from mainspring.model.given import attributes_json
 from mainspring.model.runs import USER
+from mainspring.model.user_line import warn_at_user_line
 from mainspring.recurrence import AmbiguousCron, Cron, Spec, ambiguity
 from mainspring.schedules.actions import Action
 from mainspring.schedules.definition import Definition, canonical_json, check_note, check_schedule_id, spec_json
@@ -160,7 +160,7 @@ def _dbos_cron(text: str) -> Cron:
     """Return the spec of a bare string above a function. Warn at the user's line if other dialects read it differently."""
     cron = Cron(text, dialect="dbos")
     if warning := ambiguity(text, "dbos"):
-        warnings.warn(warning, AmbiguousCron, stacklevel=4)
+        warn_at_user_line(warning, AmbiguousCron)
     return cron
 
 

@@ -180,7 +180,8 @@ def _unreadable(field: Field, text: str, item: str) -> str:
 
 def wrapped_hint(field: Field, first: int, last: int) -> str:
     """Return how to write a range that wraps around the end of its field."""
-    return f"a range does not wrap around; write {first}-{field.top},{field.low}-{last}"
+    ends = [str(low) if low == high else f"{low}-{high}" for low, high in ((first, field.top), (field.low, last))]
+    return f"a range does not wrap around; write {','.join(ends)}"
 
 
 _LAST = re.compile(r"L(?:-([0-9]{1,2}))?", re.IGNORECASE)

@@ -15,6 +15,7 @@ from mainspring.operations.schedules.actions import SCHEDULE_ACTIONS
 from mainspring.operations.schedules.info import BackfillInfo, ScheduleDescription, ScheduleInfo, TickInfo
 from mainspring.operations.schedules.pictures import Day, ScheduleCard
 from mainspring.recurrence import Spec, lint
+from mainspring.recurrence.spec import stored_spec
 from mainspring.web.requests import read_value
 from mainspring.web.views import After, Body, Id, Moment, Pages, PageSize, Reason, Scene, query_of
 
@@ -143,7 +144,7 @@ def preview_backfill(scene: Scene, query: BackfillQuery) -> BackfillPreview:
         raise InvalidInput("the end is before the start")
     operations = scene.operations
     found = operations.schedules.describe(query.id)
-    spec = Spec.from_dict(found.spec)
+    spec = stored_spec(found.spec)
     times: list[datetime] = []
     moment = spec.next(query.start - timedelta(seconds=1))
     while moment is not None and moment <= query.end and len(times) <= _MOST_PREVIEWED:
@@ -167,7 +168,7 @@ def schedule(scene: Scene, query: TickQuery) -> ScheduleAnswer:
     operations = scene.operations
     found = operations.schedules.describe(query.id)
     page = operations.pictures.ticks(query.id, outcome=tuple(query.outcome), after=query.after, limit=query.limit)
-    spec = Spec.from_dict(found.spec)
+    spec = stored_spec(found.spec)
     return ScheduleAnswer(
         scene.redactor.schedule(found),
         spec.timezone,
