@@ -1,4 +1,8 @@
-"""Durable workflows and the schedules that start them. Nothing to run but a database."""
+"""Durable workflows, schedules and queues on SQLite or PostgreSQL. No server, no broker.
+
+`App` registers functions and executes them, `run` is the run whose code is executing, `Client` starts and manages runs without the
+app's code. Errors are in `mainspring.errors`, times in `mainspring.recurrence`, tools for tests in `mainspring.testing`.
+"""
 
 from typing import TYPE_CHECKING
 

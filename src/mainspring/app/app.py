@@ -93,7 +93,10 @@ class App(ClientApi, ByName[Any], Scope):
     may be a function, which is called at that moment. `engine` is a SQLAlchemy `Engine` or `AsyncEngine` instead: the app connects
     to its database, and transactions that take SQLAlchemy connections or sessions get those of the engine. `payloads` is a codec for
     all stored values, such as `mainspring.payloads.Encryption(key)`. `version` names the version of the code (default: a hash of
-    the workflows' sources). `imports` lists modules that register functions; a worker imports them before it starts.
+    the workflows' sources). `imports` lists modules that register functions; a worker imports them before it starts. `settings`
+    are described under `Settings`. `clock` is for tests: `testing.world` sets it.
+
+    Code that does not enter the app can start runs, send to them and look at them, too; a worker executes them.
     """
 
     _spelled = "app"

@@ -91,7 +91,7 @@ class ClientApi:
     def run_after(self, /, delay: Duration, call: Call[R]) -> Coroutine[Any, Any, Handle[R]]:
         """Schedule a call after a delay: `await app.run_after("30d", archive.bind(7))`. 0: as soon as this commits.
 
-        Inside a transaction it is part of the transaction.
+        Inside a transaction it is part of the transaction. Raises `InvalidInput` for a negative delay, or one of more than five years.
         """
         length = delay_of(delay)
         return run_later(self._runtime, as_call(call), lambda now: now + length)
@@ -105,14 +105,23 @@ class ClientApi:
     def joined(self, connection: Any) -> JoinedBlock:
         """Make every verb inside the block part of the transaction that is open on `connection`. You commit it or roll it back.
 
-        `connection` is a sqlite3, aiosqlite or psycopg connection, or a SQLAlchemy Connection or Session, also the asynchronous ones.
+        `connection` is a sqlite3, aiosqlite or psycopg connection, or a SQLAlchemy Connection or Session, also the asynchronous ones:
+
+            with app.joined(connection):
+                connection.execute("INSERT INTO orders …")
+                checkout.start.sync(order)      # exists if, and only if, your transaction commits
+
+        Raises `InvalidInput` for a connection to another database.
         """
         return JoinedBlock(self._runtime, connection)
 
     # -- waiting -------------------------------------------------------------------------------------------------------
     @dual
     def gather(self, /, *handles: Handle[R]) -> Coroutine[Any, Any, list[R]]:
-        """Wait for runs, and return their results in the order of the handles. Raises the first exception; the other runs continue."""
+        """Wait for runs, and return their results in the order of the handles: `await app.gather(*handles)`.
+
+        Raises the first exception of a run; the other runs continue.
+        """
         _check_handles("gather", handles)
         runs = [(handle.id, handle._codec) for handle in handles]  # noqa: SLF001  (its other half)
         return current_caller(self._runtime).results(runs)
@@ -140,27 +149,41 @@ class ClientApi:
 
     @dual
     def send_many(self, /, messages: Iterable[Message]) -> Coroutine[Any, Any, None]:
-        """Send messages in one commit, all or none: `app.send_many([Message(run_id, topic, value), …])`."""
+        """Send messages in one commit, all or none: `app.send_many([Message(run_id, topic, value), …])`.
+
+        Raises `NotFound` if one of the runs is unknown.
+        """
         return verbs.send(self._runtime, check_several("what send_many takes", messages), "send_many")
 
     @property
     def get_event(self) -> GetEvent:
-        """Wait for the value of an event of a run: `await app.get_event(run_id, key, timeout=…)`."""
+        """Wait for the value of an event of a run: `await app.get_event(run_id, key, timeout=…)`.
+
+        Returns None after `timeout`, or if the run ends without the value. Raises `NotFound` for an unknown run.
+        """
         return GetEvent(self)
 
     @dual
     def get_events(self, /, run_id: str) -> Coroutine[Any, Any, dict[str, Any]]:
-        """The present values of all events of a run, by key."""
+        """Return the present values of all events of a run, by key. Raises `NotFound` for an unknown run."""
         return verbs.get_events(self._runtime, run_id)
 
     @property
     def read_stream(self) -> ReadStream:
-        """Read a stream of a run, until it is closed or the run ends: `async for value in app.read_stream(run_id, key):`."""
+        """Read a stream of a run, until it is closed or the run ends: `async for value in app.read_stream(run_id, key):`.
+
+        `offset` is the number of values to pass over. Raises `StillRunning` if the next value does not come within `timeout`, and
+        `NotFound` for an unknown run.
+        """
         return ReadStream(self)
 
     @property
     def ask(self) -> Ask:
-        """Ask a run a question and wait for the answer: `await app.ask(run_id, question, value, timeout=…)`."""
+        """Ask a run a question and wait for the answer: `await app.ask(run_id, question, value, timeout=…)`.
+
+        Raises `Refused` if the run does not accept the question, `NotAnswered` if it ends without an answer, `StillRunning` after
+        `timeout`, and the exception of the handler.
+        """
         return Ask(self)
 
 

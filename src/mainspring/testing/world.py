@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 
 class Fake:
-    """A replacement for a step that records its calls: `Fake(result)`, or `Fake(raises=error)`. `arguments` has those of each call."""
+    """A replacement for a step that records its calls: `Fake(result)`, or `Fake(raises=error)`.
+
+    `arguments` has the positional and keyword arguments of each call: `(("ada",), {"urgent": True})`.
+    """
 
     def __init__(self, result: Any = None, *, raises: BaseException | None = None) -> None:
         self._result = result
@@ -103,7 +106,15 @@ class World:
 async def world(
     app: App, *, at: datetime | str = "2026-01-01T00:00:00Z", url: str = "sqlite://"
 ) -> AsyncGenerator[World]:
-    """Enter `app` as a worker at virtual time `at`, on an empty in-memory database or the one at `url`. Yields a `World`."""
+    """Enter `app` as a worker at virtual time `at`, on an empty in-memory database or the one at `url`. Yields a `World`.
+
+        async with testing.world(app, at="2026-01-01T00:00Z") as w, w.replace(send_mail, Fake()):
+            handle = await trial.start("ada")
+            await w.advance("21d")
+            assert await handle.result() == "over"
+
+    Waiting for a result also advances the clock, from one due time to the next. Raises `Endless` if the wait could never end.
+    """
     if not isinstance(app, App):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidInput(f"world takes an App, not {app!r}; write testing.world(app)")
     if not isinstance(url, str):  # pyright: ignore[reportUnnecessaryIsInstance]

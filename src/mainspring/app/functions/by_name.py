@@ -83,5 +83,8 @@ class ByName(Generic[R]):
 
     @dual
     def start(self, name: str, /, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Handle[R]]:
-        """Start a function by its name. Inside a run the new run is a child, as with `fn.start`."""
+        """Start a function by its name: `await app.start("checkout", order)`. Inside a run the new run is a child, as with `fn.start`.
+
+        An app raises `UnknownFunction` for a name that it does not know. A client cannot check names: such a run waits for a worker.
+        """
         return start_one(self._runtime, self.bind(name, *args, **kwargs))

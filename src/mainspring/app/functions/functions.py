@@ -105,7 +105,10 @@ class _Fn(Generic[P, R]):
         return Call(runtime, runtime.registry.known(self._function), self._all(args), kwargs, self._options)
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
-        """Return the call as a value, to be started later. The arguments are checked now."""
+        """Return the call as a value, to be started later: `app.start_many(fn.bind(item) for item in items)`.
+
+        The arguments are checked now. Raises `NotSerializable` for one that cannot be stored.
+        """
         call = self._call(args, kwargs)
         text = call.encode()
         if _UNCHANGING.issuperset(map(type, args)) and _UNCHANGING.issuperset(map(type, kwargs.values())):
@@ -114,7 +117,12 @@ class _Fn(Generic[P, R]):
 
     @dual
     def start(self, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Handle[R]]:
-        """Start the function in the background. Returns a handle when the run is stored."""
+        """Start the function in the background: `handle = await fn.options(id="order-7").start(order)`.
+
+        Returns a handle when the run is stored; from then on no crash loses it. A second start with the same id returns the same run,
+        with `created` False. Raises `Conflict` if the id belongs to a run of another function, `NotSerializable` for an argument
+        that cannot be stored, and `StoreUnavailable` if the database cannot be reached; with an id it is safe to start again.
+        """
         call = self._call(args, kwargs)
         return start_one(call.runtime, call)
 
@@ -123,7 +131,12 @@ class _Fn(Generic[P, R]):
         return Handle(self._runtime, check_name("the id of a run", run_id), self._function.codec.result)
 
     def options(self, **given: Unpack[OptionArguments]) -> Self:
-        """Return the same function with options: `fn.options(queue="slow")(x)`, `.start(x)`, `.bind(x)`."""
+        """Return the same function with options: `fn.options(queue="slow")(x)`, `.start(x)`, `.bind(x)`.
+
+        `id` (a second start finds the same run), `queue`, `partition` and `priority` (smaller first), `after` or `at` (start later),
+        `timeout` and `retry` of the run, `attributes` and `user` (to find it by), `key` and `key_mode` (one unfinished run per key),
+        `debounce`, `detached` (not a child of the present run), `version` (only workers of that version execute it).
+        """
         return self._copy(options=self._options.with_(given))
 
     def _copy(self, *, options: Options | None = None, receiver: Any = None) -> Self:

@@ -124,10 +124,17 @@ class Scope(Hooks):
     ) -> Any:
         """Register a workflow: a durable function whose recorded steps are not executed again after a crash.
 
+            @app.workflow(timeout="1h")
+            async def checkout(order: str) -> str:
+                receipt = await charge(order)
+                await run.sleep("3d")
+                return receipt
+
         `queue` is the queue of its runs, unless `options(queue=…)` names another. `retry` is the retry policy of runs that fail; a retry
         keeps the recorded steps. `timeout` limits a run from its first claim to its end. `retention` is how long ended runs are kept
         ("forever" is possible), `keep_last` how many of the latest, `max_recoveries` how often a run may lose its worker before it
-        fails; each overrides the setting.
+        fails; each overrides the setting. With `at_most_once` a run that a crash interrupted fails with `Interrupted` instead of
+        continuing. `name` is the stored name (default: the name of the function). Raises `AlreadyRegistered` if it is taken.
         """
         queue_name = None if queue is None else check_queue_name(getattr(queue, "name", queue))
 
@@ -187,8 +194,13 @@ class Scope(Hooks):
     ) -> Any:
         """Register a step: a call inside a workflow whose outcome is recorded once. Outside workflows it is a plain function.
 
-        `retry` is the retry policy, `timeout` the limit of each attempt. `interruptible`: cancelling the run cancels an `async def` step
-        while it executes; other steps finish first.
+            @app.step(retry=Retry(5, first="1s"), timeout=30)
+            async def charge(order: str) -> str: ...
+
+        `retry` is the retry policy, `timeout` the limit of each attempt. With `at_most_once` the start is recorded first: a step that a
+        crash interrupted raises `Interrupted` in the workflow and is not executed again. `interruptible`: cancelling the run cancels an
+        `async def` step while it executes; other steps finish first. `name` is the stored name (default: the name of the function).
+        Raises `AlreadyRegistered` if it is taken.
 
         `batch` is for a function that takes a list of up to that many inputs and returns a list with one outcome for each, a value or
         an exception. Callers pass one input; the inputs that are ready at the same time are one call. Each is a step or run of

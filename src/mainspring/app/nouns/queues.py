@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 
 class QueueVerbs:
-    """Verbs on queues. Inside a run each is recorded, and happens once."""
+    """Verbs on queues. Inside a run each is recorded, and happens once. `describe`, `pause` and `resume` raise `NotFound` for an unknown queue."""
 
     _spelled = "app.queues"
 

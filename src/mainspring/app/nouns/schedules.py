@@ -51,7 +51,7 @@ _CHANGING = frozenset(
 
 
 class AppSchedules:
-    """Verbs on the schedules in the app's database. Inside a run each is recorded, and happens once."""
+    """Verbs on the schedules in the app's database. Inside a run each is recorded, and happens once. An unknown schedule raises `NotFound`."""
 
     _spelled = "app.schedules"
 

@@ -199,12 +199,18 @@ class CurrentRun:
     # -- messages ------------------------------------------------------------------------------------------------------
     @property
     def step(self) -> AdHocStep:
-        """Run any function as a step of the current workflow, without registering it: `await run.step("name", fn, …)`."""
+        """Run any function as a step of the current workflow, without registering it: `await run.step("name", fn, …)`.
+
+        Options come before: `await run.step.options(retry=3, timeout="1m")("name", fn, …)`.
+        """
         return AdHocStep(self)
 
     @property
     def receive(self) -> Receive:
-        """Wait for the next message of a topic: `await run.receive(topic, timeout=…)`. Returns None when the timeout is over."""
+        """Wait for the next message of a topic: `await run.receive(topic, timeout=…)`. Returns None when the timeout is over.
+
+        Each message is received once, in the order in which they were sent. The wait holds no thread and no connection.
+        """
         return Receive(self)
 
     @dual
@@ -215,7 +221,7 @@ class CurrentRun:
 
     @dual
     def write_stream(self, /, key: Stream[T] | str, value: T) -> Coroutine[Any, Any, None]:
-        """Append a value to a stream that every process can read with `read_stream`."""
+        """Append a value to a stream that every process can read with `read_stream`. Raises `InvalidInput` if the stream is closed."""
         name, codec = named(key, "stream")
         return _publish("write_stream", "streams", name, _text(name, codec, value))
 
@@ -310,14 +316,17 @@ class CurrentRun:
     # -- waiting -------------------------------------------------------------------------------------------------------
     @dual
     def sleep(self, /, duration: Duration) -> Coroutine[Any, Any, None]:
-        """Wait for a duration. The time of waking is recorded, so a restart neither shortens nor lengthens the wait."""
+        """Wait for a duration: `await run.sleep("3d")`. The wake-up time is recorded, so a restart neither shortens nor lengthens the wait."""
         length = micros(duration)
         branch = current_branch("sleep")
         return _sleep(branch, branch.execution.engine.clock.now() + length, "run.sleep")
 
     @dual
     def continue_as(self, /, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, NoReturn]:
-        """Restart the workflow with other arguments, under the same id and with an empty record. For endless workflows."""
+        """Restart the workflow with other arguments, under the same id and with an empty record. For endless workflows.
+
+        The call does not return. Messages that were not received yet stay. Raises `InvalidInput` inside a `run.undo` block.
+        """
         branch = current_branch("continue_as")
         ex = branch.execution
         if ex.scopes:
