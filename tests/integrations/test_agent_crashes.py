@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 from pydantic_ai import Agent
-from pydantic_ai.mcp import MCPToolset
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
@@ -135,6 +134,8 @@ async def test_a_night_of_crashes_sends_each_request_once(store_url: str) -> Non
 async def test_calls_and_lists_of_an_mcp_server_are_steps_and_a_replay_asks_it_nothing(
     store_url: str, tmp_path: Path
 ) -> None:
+    from pydantic_ai.mcp import MCPToolset  # noqa: PLC0415  (a second of imports, in every process that collects the tests)
+
     ledger = tmp_path / "ledger"
     server = {"command": sys.executable, "args": [str(Path(__file__).parent / "mcp_server.py"), str(ledger)]}
     requests: list[str] = []
