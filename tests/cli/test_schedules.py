@@ -271,7 +271,7 @@ def test_what_is_no_time_is_refused_with_an_example(shell: Shell) -> None:
     for verb, flag in flags.items():
         for time in ("tomorrow", "2026-13-01", "2026-11-31"):
             shell(verb, "nightly", flag, time, exits=2)
-            assert f"{flag}: {time!r} is no time; write it like 2027-01-31" in shell.stderr
+            assert f"{flag}: {time!r} is not a time; write it like 2027-01-31" in shell.stderr
 
 
 def test_a_time_too_long_ago_is_told_in_words(shell: Shell) -> None:

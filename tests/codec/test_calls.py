@@ -185,7 +185,8 @@ def test_generators_and_unreadable_annotations_are_refused_when_registered() -> 
         with pytest.raises(NotSerializable, match=r"is a generator.*return a list"):
             codec(fn)
     with pytest.raises(
-        NotSerializable, match=r"the annotation of the arguments of 'takes' cannot be used: takes.fn: type is no type"
+        NotSerializable,
+        match=r"the annotation of the arguments of 'takes' cannot be used: takes.fn: type is not a type",
     ):
         codec(takes)
     with pytest.raises(NotSerializable, match="the annotation of the result of 'gives' cannot be used"):

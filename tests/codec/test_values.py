@@ -324,12 +324,12 @@ def test_subclasses_of_plain_types_come_back_as_the_plain_value_they_equal() -> 
 @pytest.mark.parametrize(
     ("annotation", "message"),
     [
-        (object().__class__.__subclasses__, "is no type whose values can be stored"),
-        (type, "type is no type whose values"),
+        (object().__class__.__subclasses__, "is not a type whose values can be stored"),
+        (type, "type is not a type whose values"),
         (Callable[[], int], "a function cannot be stored"),
         (complex, "use a dataclass"),
         (ForwardRef("Nowhere"), "the name 'Nowhere' in an annotation is not known"),
-        (Box[complex], "Box.content: complex is no type"),
+        (Box[complex], "Box.content: complex is not a type"),
         (Literal[Colour.RED], "in a Literal has no form in JSON"),
     ],
 )
@@ -400,7 +400,7 @@ def test_a_class_may_grow_between_writing_and_reading() -> None:
         (Checked, '{"amount":-1}', "Checked refuses .* amount is negative"),
         (User, '{"name":"Ada"}', "joined"),
         (Colour, '"green"', "green"),
-        (Mixed, '"green"', "'green' is no member of Mixed"),
+        (Mixed, '"green"', "'green' is not a member of Mixed"),
         (Any, '{"$type":"os:system","value":"ls"}', "is stored with a type that is not known here"),
         (int, "{", "truncated"),
     ],

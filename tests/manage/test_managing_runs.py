@@ -270,7 +270,7 @@ async def test_a_live_run_is_not_deleted() -> None:
     ("lines", "says"),
     [
         (["{"], "line 1 is not JSON"),
-        (["[]"], "line 1 is no JSON object"),
+        (["[]"], "line 1 is not a JSON object"),
         (['{"table": "runs"}'], "an export begins with"),
         (['{"mainspring": "runs", "format": 1}', '{"table": "cats"}'], "not of 'cats'"),
         (['{"mainspring": "runs", "format": 1}', '{"table": "runs", "tail": 1}'], "has tail, which this version"),

@@ -79,23 +79,23 @@ def test_a_key_alone_means_replace() -> None:
         ("* * * * * t # comment", "comments have lines of their own"),
         ("60 * * * * t", "column 1: minute: 60 is not between 0 and 59"),
         ("* * * * 8 t", "day of week: 8 is not between 0 and 6"),
-        ("  1-10/2 * * * * t", "column 3: minute: '1-10/2' is no number, range or wildcard"),
+        ("  1-10/2 * * * * t", "column 3: minute: '1-10/2' is not a number, range or wildcard"),
         ("* * * * MON t", "names are not known here"),
-        ("* * * * * ta.sk", "column 11: task: 'ta.sk' is no name of a task"),
+        ("* * * * * ta.sk", "column 11: task: 'ta.sk' is not the name of a task"),
         ("* * * * * t ?", "there are no options"),
-        ("* * * * * t ?unknown=3", "column 14: unknown: is no option (there are id, fill"),
+        ("* * * * * t ?unknown=3", "column 14: unknown: is not an option (there are id, fill"),
         ("* * * * * t ?id=a&id=b", "column 19: id: is given twice"),
-        ("* * * * * t ?id=9a", "id: '9a' is no identifier"),
-        ("* * * * * t ?id=a:b", "id: 'a:b' is no identifier"),
-        ("* * * * * t ?fill=1.5h", "fill: '1.5h' is no time phrase"),
-        ("* * * * * t ?fill", "fill: '' is no time phrase"),
+        ("* * * * * t ?id=9a", "id: '9a' is not an identifier"),
+        ("* * * * * t ?id=a:b", "id: 'a:b' is not an identifier"),
+        ("* * * * * t ?fill=1.5h", "fill: '1.5h' is not a time phrase"),
+        ("* * * * * t ?fill", "fill: '' is not a time phrase"),
         ("* * * * * t ?max=0", "max: 0 is not between 1 and 32767"),
         ("* * * * * t ?max=99999", "max: 99999 is not between 1 and 32767"),
-        ("* * * * * t ?max=2.5", "max: '2.5' is no whole number"),
+        ("* * * * * t ?max=2.5", "max: '2.5' is not a whole number"),
         ("* * * * * t ?priority=99999", "priority: 99999 is not between -32768 and 32767"),
-        ("* * * * * t ?queue=a%20b", "queue: 'a b' is no queue"),
+        ("* * * * * t ?queue=a%20b", "queue: 'a b' is not a queue"),
         ("* * * * * t ?jobKey=", "jobKey: a key has 1 to 512 characters"),
-        ("* * * * * t ?jobKey=k&jobKeyMode=unsafe_dedupe", "jobKeyMode: 'unsafe_dedupe' is no mode"),
+        ("* * * * * t ?jobKey=k&jobKeyMode=unsafe_dedupe", "jobKeyMode: 'unsafe_dedupe' is not a mode"),
         ("* * * * * t {a:1} ?id=x", "'{a:1}' is out of place"),
         ("* * * * * t {a:1} {b:2}", "column 19: payload: Unexpected"),
         ("* * * * * t {a:1", "is out of place"),
@@ -141,11 +141,11 @@ def test_items_are_checked_as_lines_are() -> None:
         "items[1].match",
     ]
     for payload, reason in (
-        ({"a": [{1: 2}]}, "the key 1 is no text"),
+        ({"a": [{1: 2}]}, "the key 1 is not a text"),
         ({"a": "\ud800"}, "is a lone surrogate"),
         ({"a": {1}}, "is not JSON serializable"),
     ):
-        with pytest.raises(InvalidCron, match=rf"items\[0\].payload: .* is no JSON: .*{reason}"):
+        with pytest.raises(InvalidCron, match=rf"items\[0\].payload: .* is not JSON: .*{reason}"):
             parse_cron_items([CronItem("t", "* * * * *", payload=payload)])
     with pytest.raises(InvalidCron, match="is there twice"):
         parse_cron_items([CronItem("t", "* * * * *"), CronItem("t", "0 * * * *")])

@@ -100,8 +100,8 @@ def test_a_local_time_is_in_the_zone_of_the_spec() -> None:
     [
         (["63 * * * *"], "minute: 63 is not between 0 and 59"),
         (["* * * * * *"], "seconds first, or year last?"),
-        (["0 9 * * *", "--after", "soon"], "--after: 'soon' is no time"),
-        (["0 9 * * *", "--timezone", "Mars"], "is no time zone"),
+        (["0 9 * * *", "--after", "soon"], "--after: 'soon' is not a time"),
+        (["0 9 * * *", "--timezone", "Mars"], "is not a time zone"),
         (["--spec", "/does/not/exist"], "No such file"),
         (["--spec", "-"], "line 1, column 1"),
         ([], "either an EXPRESSION or --spec FILE"),

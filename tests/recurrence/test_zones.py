@@ -76,7 +76,7 @@ def test_a_zone_of_ones_own_needs_no_name() -> None:
         (tzif((10, 90_000)), "a day or more"),
         (tzif(rule=b"nonsense!"), "cannot be read"),
         (tzif((1_780_000_000, 7_200), (1_780_000_100, 0)), "closer together than the clocks move"),
-        (bytes(2_000_000), "no zone file"),
+        (bytes(2_000_000), "not a zone file"),
     ],
 )
 def test_bad_zone_data_is_refused_with_words(data: bytes, fault: str) -> None:

@@ -121,7 +121,7 @@ async def test_a_date_is_the_midnight_in_utc_at_which_it_begins(shop: Shop) -> N
         assert "order-1" in (await all_of(asking, created_after="2026-03-27", created_before="2026-03-28"))[0]
         assert 'value="2026-03-27T00:00:00"' in (await asking.get("/runs?created_after=2026-03-27")).text
         wrong = await asking.get("/api/runs?created_after=2026-02-30")
-        assert (wrong.status_code, "created_after: '2026-02-30' is no time" in wrong.text) == (400, True)
+        assert (wrong.status_code, "created_after: '2026-02-30' is not a time" in wrong.text) == (400, True)
         paused = await asking.post("/api/schedules/pause", json={"id": "nightly", "until": "2026-04-01"})
         assert paused.status_code == 200, paused.text
         assert (await asking.get("/api/schedules/nightly")).json()["schedule"]["resume_at"] == "2026-04-01T00:00:00Z"

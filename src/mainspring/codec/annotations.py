@@ -122,7 +122,7 @@ class _Compiler:
 
     def _of_class(self, cls: Any, arguments: tuple[Any, ...]) -> Shape:
         if not isinstance(cls, type):
-            _refuse(f"{cls!r} is no type whose values can be stored and read back")
+            _refuse(f"{cls!r} is not a type whose values can be stored and read back")
         if cls is cast("Any", abc.Callable):
             _refuse("a function cannot be stored and read back")
         container = self._of_container(cast("type[Any]", cls), arguments)
@@ -162,7 +162,7 @@ class _Compiler:
         declaration = declared(cls)
         if declaration is None:
             _refuse(
-                f"{class_name(cls)} is no type whose values can be stored and read back; use a dataclass, a msgspec Struct, "
+                f"{class_name(cls)} is not a type whose values can be stored and read back; use a dataclass, a msgspec Struct, "
                 f"a pydantic model or plain data"
             )
         hints = self._hints(cls, arguments)

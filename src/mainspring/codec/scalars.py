@@ -188,7 +188,7 @@ class Text(Scalar):
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise Misfit(f"{short(text)} has a lone surrogate at index {error.start}, which is no text") from None
+            raise Misfit(f"{short(text)} has a lone surrogate at index {error.start}, which is not text") from None
         return text
 
     def reduce(self, value: Any) -> str:
@@ -266,7 +266,7 @@ class Member(Shape):
         try:
             return self.members[raw]
         except KeyError:
-            raise Misfit(f"{short(raw)} is no member of {self.name}") from None
+            raise Misfit(f"{short(raw)} is not a member of {self.name}") from None
 
 
 class Textual(Shape):

@@ -181,7 +181,7 @@ def make(
     title = full_name(title)
     if not is_class_method and _first_of_method(fn) == "cls":
         raise InvalidInput(
-            f"{title!r} takes cls and is no classmethod here; write @classmethod below @app.{kind}, directly above the function"
+            f"{title!r} takes cls and is not a classmethod here; write @classmethod below @app.{kind}, directly above the function"
         )
     bound = Bound.CLASS if is_class_method else Bound.INSTANCE if _first_of_method(fn) == "self" else Bound.NOT
     if at_most_once and Retry.of(retry).attempts > 1:

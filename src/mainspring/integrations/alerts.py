@@ -100,4 +100,4 @@ def _send(url: str, body: bytes | None, headers: dict[str, str]) -> int:
 
 def _check(url: str) -> None:
     if not url.startswith(("https://", "http://")):
-        raise InvalidInput(f"{url!r} is no address of the web; it begins with https://")
+        raise InvalidInput(f"{url!r} is not a web address; it begins with https://")

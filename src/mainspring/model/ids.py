@@ -104,5 +104,5 @@ def check_run_id(value: object) -> str:
     if _CONTROL.search(value):
         raise InvalidInput(f"the run id {value!r} contains a control character")
     if not is_storable(value):
-        raise InvalidInput(f"the run id {value!r} contains half of a character (a lone surrogate), which is no text")
+        raise InvalidInput(f"the run id {value!r} contains half of a character (a lone surrogate), which is not text")
     return value

@@ -174,5 +174,5 @@ class FileStore:
 
     def _path(self, name: str) -> Path:
         if not name.isalnum():
-            raise PayloadError(f"{name!r} is no name of a stored value")
+            raise PayloadError(f"{name!r} is not the name of a stored value")
         return self._folder / name[:2] / name

@@ -91,7 +91,7 @@ class Calendar(Frozen):
             for (name, field), default in zip(_FIELDS.items(), Values(), strict=True)
         ]
         if not isinstance(comment, str):  # pyright: ignore[reportUnnecessaryIsInstance] - JSON may hold anything
-            faults.append(Fault(f"{comment!r} is no text", "comment"))
+            faults.append(Fault(f"{comment!r} is not a text", "comment"))
         if faults:
             raise InvalidSpec("calendar", faults)
         entered = tuple((name, _frozen(value)) for name, value in given.items() if value is not None)
@@ -146,7 +146,7 @@ class Calendar(Frozen):
             name = _CAMEL.get(key, key)
             if name not in _FIELDS and name != "comment":
                 known = ", ".join([*(_WRITTEN.get(field, field) for field in _FIELDS), "comment"])
-                faults.append(Fault("is no field of a calendar", str(key), hint=f"there are {known}"))
+                faults.append(Fault("is not a field of a calendar", str(key), hint=f"there are {known}"))
             elif name in named:
                 faults.append(Fault("is given twice", key))
             elif value != "" or name == "comment":  # other systems write a field that was not given as an empty text
@@ -195,7 +195,7 @@ def _read(field: Field, given: object, faults: list[Fault]) -> FieldValues:
         return FieldValues(mask)
     faults.append(
         Fault(
-            f"{given!r} is no field",
+            f"{given!r} is not a field",
             field.name,
             hint="write text like '1-5', a number, or a list of numbers and ranges",
         )
@@ -206,7 +206,7 @@ def _read(field: Field, given: object, faults: list[Fault]) -> FieldValues:
 def _range(field: Field, item: object, faults: list[Fault]) -> int:
     given = dict(cast("Mapping[object, object]", item)) if isinstance(item, Mapping) else {"start": item}
     known = len(faults)
-    wrong = [f"{key!r} is no part of a range" for key in given if key not in {"start", "end", "step"}]
+    wrong = [f"{key!r} is not a part of a range" for key in given if key not in {"start", "end", "step"}]
     wrong += [] if "start" in given else [f"{item!r} has no start"]
     faults.extend(Fault(what, field.name, hint="a range is {start, end, step}") for what in wrong)
     # Other systems write 0 for an end or a step that was not given.
@@ -214,12 +214,12 @@ def _range(field: Field, item: object, faults: list[Fault]) -> int:
     end, step = given.get("end") or start, given.get("step") or 1
     for number in (start,) if end == start else (start, end):
         if not _is_whole(number):
-            faults.append(Fault(f"{number!r} is no whole number", field.name))
+            faults.append(Fault(f"{number!r} is not a whole number", field.name))
         elif not field.low <= number <= field.top:
             hint = "in lists Sunday is 0" if field is WEEKDAY and number == 7 else None
             faults.append(Fault(f"{number} is not between {field.low} and {field.top}", field.name, hint=hint))
     if not _is_whole(step):
-        faults.append(Fault(f"{step!r} is no whole number", field.name))
+        faults.append(Fault(f"{step!r} is not a whole number", field.name))
     if len(faults) > known:
         return 0
     first, last, by = cast("int", start), cast("int", end), cast("int", step)

@@ -91,7 +91,7 @@ def read_cron(given: object) -> Cron:
     if isinstance(given, Mapping):
         keys = dict(cast("Mapping[str, Any]", given))
         unknown = sorted(str(key) for key in keys if key not in {"cron", "dialect"})
-        faults = [Fault("is no key of a cron", key, hint="there are cron, dialect") for key in unknown]
+        faults = [Fault("is not a key of a cron", key, hint="there are cron, dialect") for key in unknown]
         faults += [] if "cron" in keys else [Fault("is missing", "cron")]
         text, dialect = keys.get("cron", "* * * * *"), keys.get("dialect", "temporal")
         return build("cron", faults, lambda: Cron(text, dialect), InvalidCron)
@@ -143,7 +143,7 @@ def read_exclusion(given: Any) -> Exclusion:
     if isinstance(given, list | tuple):
         ends = [_date(end) for end in cast("Iterable[Any]", given)]
         if len(ends) != 2 or ends[1] < ends[0]:
-            raise InvalidInput(f"{given!r} is no range of dates; write the first and the last day")
+            raise InvalidInput(f"{given!r} is not a range of dates; write the first and the last day")
         return DateRange(ends[0], ends[1])
     if isinstance(given, Mapping) and "cron" not in given:
         return Calendar.from_dict(cast("Mapping[str, Any]", given))
@@ -162,10 +162,10 @@ def _date(given: Any) -> date:
         try:
             return date.fromisoformat(given)
         except ValueError:
-            raise InvalidInput(f"{given!r} is no day of any calendar") from None
+            raise InvalidInput(f"{given!r} is not a day of any calendar") from None
     if isinstance(given, date) and not isinstance(given, datetime):
         return given
-    raise InvalidInput(f"{given!r} is no date; write it like 2027-01-31")
+    raise InvalidInput(f"{given!r} is not a date; write it like 2027-01-31")
 
 
 def read_instant(given: Instant | str) -> datetime:
@@ -181,7 +181,7 @@ def read_zone_name(given: Any) -> str:
         return given.key
     if isinstance(given, str):
         return given
-    raise InvalidInput(f"{given!r} is no name of a zone; write one like 'Europe/Paris'")
+    raise InvalidInput(f"{given!r} is not the name of a zone; write one like 'Europe/Paris'")
 
 
 def read_zone_data(given: Any) -> bytes:

@@ -63,7 +63,7 @@ def parse_instant(text: str, name: str = "time", zone: tzinfo | None = None) -> 
         example = (
             "2027-01-31T09:00:00Z" if zone is None else "2027-01-31, 2027-01-31T09:00 or 2027-01-31T09:00:00+01:00"
         )
-        raise InvalidInput(f"{name}: {text!r} is no time; write it like {example}") from None
+        raise InvalidInput(f"{name}: {text!r} is not a time; write it like {example}") from None
     if zone is not None and when.tzinfo is None:
         return when.replace(tzinfo=zone)
     if len(text) <= 10:
@@ -77,7 +77,7 @@ def _seconds(when: object, name: str = "time") -> int | float:
         kind = "date" if isinstance(when, date) else type(when).__name__
         raise InvalidInput(f"{name}: {when!r} is a {kind}; give an aware datetime or seconds since 1970")
     if not math.isfinite(when) or not -_LATEST < when < _LATEST:
-        raise InvalidInput(f"{name}: {when!r} is no second of any year from 1 to 9999")
+        raise InvalidInput(f"{name}: {when!r} is not a second of any year from 1 to 9999")
     if when < -62_135_596_800:
         raise InvalidInput(f"{name}: {when!r} is before the year 1")
     return when

@@ -131,7 +131,7 @@ def interval_from_dict(given: Mapping[str, Any]) -> Interval:
     from mainspring.recurrence.instants import parse_instant  # noqa: PLC0415 - read from JSON only
 
     unknown = sorted(str(key) for key in given if key not in {"every", "offset", "anchor"})
-    faults = [Fault("is no key of an interval", key, hint="there are every, offset, anchor") for key in unknown]
+    faults = [Fault("is not a key of an interval", key, hint="there are every, offset, anchor") for key in unknown]
     faults += [] if "every" in given else [Fault("is missing", "every")]
     anchor = given.get("anchor")
     if isinstance(anchor, str):

@@ -93,9 +93,9 @@ class Spec(SpecParts):
         name = None if timezone is None else reader.one("timezone", timezone, read_zone_name)
         zone = resolve_zone(reader, crons, parts["exclude"], name, parts["timezone_data"])
         if gap not in GAPS:
-            reader.fault("gap", f"{gap!r} is no policy", f"there are {', '.join(GAPS)}")
+            reader.fault("gap", f"{gap!r} is not a policy", f"there are {', '.join(GAPS)}")
         if fold not in FOLDS:
-            reader.fault("fold", f"{fold!r} is no policy", f"there are {', '.join(FOLDS)}")
+            reader.fault("fold", f"{fold!r} is not a policy", f"there are {', '.join(FOLDS)}")
         if bounds[0] is not None and bounds[1] is not None and bounds[1] < bounds[0]:
             reader.fault("end", f"{bounds[1].isoformat()} is before start {bounds[0].isoformat()}")
         if reader.faults or zone is None:
@@ -138,7 +138,7 @@ class Spec(SpecParts):
     def upcoming(self, after: Instant, n: int) -> list[datetime]:
         """Return the first `n` times strictly after `after`, or fewer if there are no more."""
         if isinstance(n, bool) or not isinstance(n, int) or n < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidInput(f"upcoming: {n!r} is no number of times")
+            raise InvalidInput(f"upcoming: {n!r} is not a number of times")
         return [when for _, when in zip(range(n), self.times(after), strict=False)]
 
     def between(self, after: Instant, until: Instant) -> list[datetime]:
@@ -290,7 +290,7 @@ def spec_arguments(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[Fault
         name = _CAMEL.get(key, key)
         if name not in _KEYS:
             known = ", ".join("timezoneData" if known == "timezone_data" else known for known in _KEYS)
-            faults.append(Fault("is no key of a spec", str(key), hint=f"there are {known}"))
+            faults.append(Fault("is not a key of a spec", str(key), hint=f"there are {known}"))
         elif name in arguments:
             faults.append(Fault("is given twice", str(key)))
         elif value is not None:

@@ -103,7 +103,7 @@ class Policy:
     def from_dict(cls, given: Mapping[str, Any]) -> Policy:
         """Return the policy of a JSON form, with keys in camelCase or snake_case. Raises `InvalidInput`."""
         if not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidInput(f"policy: {given!r} is no object with the names of a policy's parts")
+            raise InvalidInput(f"policy: {given!r} is not an object with the names of a policy's parts")
         known = _NAMES | {name: name for name in _NAMES.values()}
         unknown = sorted(str(key) for key in set(given) - set(known))
         if unknown:

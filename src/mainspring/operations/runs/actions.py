@@ -355,7 +355,7 @@ def records_of(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
     headed = False
     for number, line in enumerate(check_several("what load takes", lines), 1):
         if not isinstance(line, str):
-            raise InvalidInput(f"line {number} is no text; nothing was loaded")
+            raise InvalidInput(f"line {number} is not a text; nothing was loaded")
         if not line.strip():
             continue
         try:
@@ -363,7 +363,7 @@ def records_of(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
         except json.JSONDecodeError as error:
             raise InvalidInput(f"line {number} is not JSON: {error}; nothing was loaded") from None
         if not isinstance(record, dict):
-            raise InvalidInput(f"line {number} is no JSON object; nothing was loaded")
+            raise InvalidInput(f"line {number} is not a JSON object; nothing was loaded")
         record = cast("dict[str, Any]", record)
         if not headed:
             headed = True

@@ -73,7 +73,7 @@ class _Line:
             self._fault(fault.message, fault.column, fault.field, fault.hint)
         task, rest = found[5], found[6:]
         if not TASK.fullmatch(task.text):
-            self._fault(f"{task.text!r} is no name of a task", task.column, "task", "letters, digits, : / _ and -")
+            self._fault(f"{task.text!r} is not the name of a task", task.column, "task", "letters, digits, : / _ and -")
         identifier, options = None, CronOptions()
         if rest and rest[0].text.startswith("?"):
             identifier, options = self._options(rest[0])
@@ -106,7 +106,7 @@ class _Line:
             self._fault("there are no options after the question mark", word.column, "options")
         for key, value in self._pairs(word):
             if key not in _OPTIONS:
-                self._fault("is no option", value.column, key, f"there are {', '.join(_OPTIONS)}")
+                self._fault("is not an option", value.column, key, f"there are {', '.join(_OPTIONS)}")
             elif key in given:
                 self._fault("is given twice", value.column, key)
             else:
@@ -114,7 +114,7 @@ class _Line:
         identifier = given.get("id")
         if identifier is not None and not IDENTIFIER.fullmatch(identifier.text):
             hint = "it begins with a letter or _, then letters, digits, _ and -"
-            self._fault(f"{identifier.text!r} is no identifier", identifier.column, "id", hint)
+            self._fault(f"{identifier.text!r} is not an identifier", identifier.column, "id", hint)
         options = CronOptions(
             backfill_period=self._fill(given.get("fill")),
             max_attempts=self._number_of("max", given),
@@ -141,7 +141,7 @@ class _Line:
         if word is None:
             return "0s"
         if not _FILL.fullmatch(word.text):
-            self._fault(f"{word.text!r} is no time phrase", word.column, "fill", "write one like 4w3d2h1m")
+            self._fault(f"{word.text!r} is not a time phrase", word.column, "fill", "write one like 4w3d2h1m")
             return "0s"
         return word.text
 
@@ -150,7 +150,7 @@ class _Line:
         if word is None:
             return None
         if not _NUMBER.fullmatch(word.text):
-            self._fault(f"{word.text!r} is no whole number", word.column, key)
+            self._fault(f"{word.text!r} is not a whole number", word.column, key)
             return None
         return int(word.text)
 
@@ -171,7 +171,7 @@ class _Line:
             self._fault(_JSON5_COLUMN.sub("", message), column, "payload", "write a JSON5 object on one line")
             return None
         if not isinstance(value, dict):
-            self._fault("is no object", word.column, "payload", "write {…}")
+            self._fault("is not an object", word.column, "payload", "write {…}")
             return None
         return cast("dict[str, Any]", value)
 

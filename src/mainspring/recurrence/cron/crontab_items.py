@@ -91,11 +91,11 @@ def parse_cron_items(items: Iterable[CronItem]) -> list[ParsedCronItem]:
     faults: list[Fault] = []
     parsed: list[ParsedCronItem] = []
     if isinstance(items, (str, bytes, Mapping)) or not isinstance(cast("object", items), Iterable):
-        raise InvalidCron("cron items", [Fault(f"{items!r} is no list", hint="parse_crontab takes text")])
+        raise InvalidCron("cron items", [Fault(f"{items!r} is not a list", hint="parse_crontab takes text")])
     for index, item in enumerate(items):
         known = len(faults)
         if not isinstance(cast("object", item), CronItem):
-            faults.append(Fault(f"{item!r} is no CronItem", f"items[{index}]", hint="write CronItem(task, match)"))
+            faults.append(Fault(f"{item!r} is not a CronItem", f"items[{index}]", hint="write CronItem(task, match)"))
             continue
         cron = _cron(item, index, faults)
         _check(item, f"items[{index}]", faults)
@@ -163,11 +163,11 @@ def no_json(value: object) -> str | None:
     try:
         json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
-        return f"{error.object[error.start]!r} is a lone surrogate, which is no text"
+        return f"{error.object[error.start]!r} is a lone surrogate, which is not text"
     except (TypeError, ValueError, RecursionError) as error:
         return str(error)
     key = next(_odd_keys(value), None)
-    return None if key is None else f"the key {key!r} is no text"
+    return None if key is None else f"the key {key!r} is not a text"
 
 
 def _odd_keys(value: object) -> Iterator[object]:
@@ -192,7 +192,7 @@ def option_faults(options: CronOptions) -> list[Fault]:
     found += _number_faults("max", options.max_attempts, _ATTEMPTS)
     found += _number_faults("priority", options.priority, _PRIORITIES)
     if options.queue_name is not None and not _matches(QUEUE, options.queue_name):
-        found.append(Fault(f"{options.queue_name!r} is no queue", "queue", hint="letters, digits, - _ and :"))
+        found.append(Fault(f"{options.queue_name!r} is not a queue", "queue", hint="letters, digits, - _ and :"))
     if options.job_key is not None and not (
         isinstance(cast("object", options.job_key), str)
         and 1 <= len(options.job_key) <= LONGEST_KEY
@@ -200,7 +200,7 @@ def option_faults(options: CronOptions) -> list[Fault]:
     ):
         found.append(Fault(f"a key has 1 to {LONGEST_KEY} characters", "jobKey"))
     if options.job_key_mode not in (None, "replace", "preserve_run_at"):
-        found.append(Fault(f"{options.job_key_mode!r} is no mode", "jobKeyMode", hint="replace or preserve_run_at"))
+        found.append(Fault(f"{options.job_key_mode!r} is not a mode", "jobKeyMode", hint="replace or preserve_run_at"))
     return found
 
 
@@ -226,20 +226,22 @@ def _cron(item: CronItem, index: int, faults: list[Fault]) -> Cron | None:
 def _check(item: CronItem, where: str, faults: list[Fault]) -> None:
     if not _matches(TASK, item.task):
         faults.append(
-            Fault(f"{item.task!r} is no name of a task", f"{where}.task", hint="letters, digits, : / _ and -")
+            Fault(f"{item.task!r} is not the name of a task", f"{where}.task", hint="letters, digits, : / _ and -")
         )
     if item.identifier is not None and not _matches(TASK, item.identifier):
         faults.append(
-            Fault(f"{item.identifier!r} is no identifier", f"{where}.identifier", hint="letters, digits, : / _ and -")
+            Fault(
+                f"{item.identifier!r} is not an identifier", f"{where}.identifier", hint="letters, digits, : / _ and -"
+            )
         )
     if not isinstance(cast("object", item.payload), Mapping):
-        faults.append(Fault(f"{item.payload!r} is no object", f"{where}.payload", hint="write a dict"))
+        faults.append(Fault(f"{item.payload!r} is not an object", f"{where}.payload", hint="write a dict"))
     else:
         reason = no_json(dict(item.payload))
         if reason is not None:
-            faults.append(Fault(f"{item.payload!r} is no JSON: {reason}", f"{where}.payload"))
+            faults.append(Fault(f"{item.payload!r} is not JSON: {reason}", f"{where}.payload"))
     if not isinstance(cast("object", item.options), CronOptions):
-        faults.append(Fault(f"{item.options!r} is no CronOptions", f"{where}.options", hint="write CronOptions(…)"))
+        faults.append(Fault(f"{item.options!r} is not a CronOptions", f"{where}.options", hint="write CronOptions(…)"))
         return
     faults += [
         Fault(fault.message, f"{where}.options.{fault.field}", hint=fault.hint) for fault in option_faults(item.options)

@@ -67,7 +67,7 @@ class Cron(Frozen):
     def matches(self, when: datetime) -> bool:
         """Whether the wall clock time of `when` (in the expression's zone, if it has one) matches the expression."""
         if not isinstance(when, datetime):  # pyright: ignore[reportUnnecessaryIsInstance] - callers need not be typed
-            raise InvalidInput(f"time: {when!r} is no datetime")
+            raise InvalidInput(f"time: {when!r} is not a datetime")
         if self.reading.cycle is not None:
             second = floor_second(when)
             return not when.microsecond and self.reading.cycle.at_or_after(second) == second
@@ -81,7 +81,7 @@ class Cron(Frozen):
     ) -> datetime | None:
         """Return the first time strictly after `after`, or None if there is none until 2100. In UTC unless a zone is given."""
         if timezone is not None and not isinstance(timezone, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidInput(f"timezone: {timezone!r} is no name of a time zone")
+            raise InvalidInput(f"timezone: {timezone!r} is not the name of a time zone")
         find, tzinfo = self._finders.get((timezone, gap, fold)) or self._finder(timezone, gap, fold)
         found = find(floor_second(after) + 1)
         return None if found == NEVER else datetime.fromtimestamp(found, tzinfo)
@@ -122,7 +122,7 @@ def _read(text: str, dialect: Dialect) -> Reading:
         raise InvalidCron("cron", [Fault(f"{text!r} is a {type(text).__name__}, not text")])
     reader = READERS.get(dialect) if isinstance(cast("object", dialect), str) else None
     if reader is None:
-        fault = Fault(f"{dialect!r} is no dialect", "dialect", hint=f"there are {', '.join(DIALECTS)}")
+        fault = Fault(f"{dialect!r} is not a dialect", "dialect", hint=f"there are {', '.join(DIALECTS)}")
         raise InvalidCron(f"cron {text!r}", [fault])
     if len(text) > LONGEST:
         raise InvalidCron("cron", [Fault(f"{len(text)} characters are too many", hint=f"at most {LONGEST}")])

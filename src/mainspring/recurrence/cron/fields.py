@@ -144,7 +144,7 @@ class Grammar:
 
     def _step(self, field: Field, text: str, column: int | None) -> int | None:
         if not is_number(text):
-            self.fault(field, f"{text!r} is no step", column, "write one number after one slash, as in */5")
+            self.fault(field, f"{text!r} is not a step", column, "write one number after one slash, as in */5")
             return None
         step = int(text[:9])
         if step < 1:
@@ -175,7 +175,7 @@ def is_number(text: str) -> bool:
 def _unreadable(field: Field, text: str, item: str) -> str:
     if not item:
         return "an item of the list is empty"
-    return f"{text!r} is no {field.name}" if text else f"{item!r} lacks a value"
+    return f"{text!r} is not a valid {field.name}" if text else f"{item!r} lacks a value"
 
 
 def wrapped_hint(field: Field, first: int, last: int) -> str:

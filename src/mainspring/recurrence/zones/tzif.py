@@ -33,7 +33,7 @@ class _Block(NamedTuple):
 def parse_tzif(data: bytes) -> Transitions:
     """Return the transitions of a zone file up to 2101, including those of its closing rule. Raises `ValueError` for a wrong file."""
     if len(data) > _LARGEST:
-        raise ValueError(f"{len(data)} bytes are no zone file")
+        raise ValueError(f"{len(data)} bytes are not a zone file")
     block = _read_block(data, 0, wide=False)
     rule: PosixRule | None = None
     if block.version >= 2:
@@ -72,7 +72,7 @@ def _read_block(data: bytes, start: int, *, wide: bool) -> _Block:
     if any(later <= earlier for earlier, later in pairwise(instants)):
         raise ValueError("its transitions are not in order")
     if any(abs(offset) >= 86_400 for offset, _ in types):
-        raise ValueError("an offset of a day or more is no offset")
+        raise ValueError("it has an offset of a day or more")
     number = int(version) if version.isdigit() else 1
     return _Block(number, instants, kinds, [(offset, daylight) for offset, daylight in types], end)
 

@@ -75,7 +75,7 @@ def load_zone(key: str) -> Zone:
 
     data = _read_database(key)
     if data is None:
-        raise ValueError(f"{key!r} is no time zone{_suggestion(key)}")
+        raise ValueError(f"{key!r} is not a time zone{_suggestion(key)}")
     return Zone(key, ZoneInfo(key), parse_tzif(data))
 
 

@@ -131,7 +131,7 @@ def _values(table: str, record: dict[str, Any]) -> dict[str, Any]:
     if unknown:
         raise InvalidInput(
             f"a record of {table} has {', '.join(unknown)}, which this version does not know: it was exported by a newer one, "
-            "or is no export; nothing was loaded"
+            "or is not an export; nothing was loaded"
         )
     values: dict[str, Any] = {}
     for column in COLUMNS[table]:

@@ -93,7 +93,10 @@ def _value(field: Field, word: Word, item: str, faults: list[Fault]) -> int | No
     elif "*" in item:
         message, hint = f"{item!r} has a star among other things", "a star stands alone, or before a slash"
     else:
-        message, hint = f"{text!r} is no {field.name}" if text else f"{item!r} lacks a value", HINTS.get(text.upper())
+        message, hint = (
+            f"{text!r} is not a valid {field.name}" if text else f"{item!r} lacks a value",
+            HINTS.get(text.upper()),
+        )
     faults.append(Fault(message, field.name, word.column, hint=hint))
     return None
 
@@ -103,6 +106,6 @@ def _divisor(field: Field, word: Word, faults: list[Fault]) -> int:
         return int(word.text)
     hint = "the divisor stands once, at the end of the whole field" if {",", "/"} & set(word.text) else None
     faults.append(
-        Fault(f"the divisor {word.text!r} is no number from 2 to {field.high}", field.name, word.column, hint=hint)
+        Fault(f"the divisor {word.text!r} is not a number from 2 to {field.high}", field.name, word.column, hint=hint)
     )
     return 1

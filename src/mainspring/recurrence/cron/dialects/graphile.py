@@ -94,7 +94,7 @@ def read_field(field: Field, word: Word, faults: list[Fault]) -> FieldValues:
             else:
                 mask |= _range(field, matched[1], matched[2], column, faults)
         else:
-            message = f"{item!r} is no number, range or wildcard" if item else "an item of the list is empty"
+            message = f"{item!r} is not a number, range or wildcard" if item else "an item of the list is empty"
             faults.append(Fault(message, field.name, column, hint=_hint(item)))
         column += len(item) + 1
     if not mask and len(faults) == known:

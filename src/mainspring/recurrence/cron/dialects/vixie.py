@@ -52,7 +52,9 @@ def shorthand_fault(word: str, text: str) -> Fault:
     if word.lower() == "@reboot":
         return Fault("@reboot names no time", column=column, hint="start the run when your application starts")
     if word.lower().startswith("@every"):
-        return Fault("@every is no part of crontab(5)", column=column, hint="write an Interval, or dialect='temporal'")
+        return Fault(
+            "@every is not a part of crontab(5)", column=column, hint="write an Interval, or dialect='temporal'"
+        )
     return Fault(
-        f"{word.split(maxsplit=1)[0]!r} is no shorthand", column=column, hint=f"there are {', '.join(SHORTHANDS)}"
+        f"{word.split(maxsplit=1)[0]!r} is not a shorthand", column=column, hint=f"there are {', '.join(SHORTHANDS)}"
     )
