@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from mainspring.app.functions.options import Duration as Duration
     from mainspring.app.functions.options import Moment as Moment
     from mainspring.app.functions.scope import Blueprint as Blueprint
+    from mainspring.app.handle import Handle as Handle
     from mainspring.app.messages.names import Event as Event
     from mainspring.app.messages.names import Question as Question
     from mainspring.app.messages.names import Stream as Stream
     from mainspring.app.messages.names import Topic as Topic
     from mainspring.app.messages.verbs import Message as Message
     from mainspring.app.resources import Resource as Resource
-    from mainspring.app.run.run import run as run
+    from mainspring.app.run import run as run
     from mainspring.app.settings import Settings as Settings
-    from mainspring.app.waiting.handle import Handle as Handle
     from mainspring.codec.values import JSON as JSON
     from mainspring.engine.operations.ticks import RunTick as RunTick
     from mainspring.engine.retry import Retry as Retry
@@ -96,9 +96,9 @@ if not TYPE_CHECKING:
         "app.messages.verbs": ("Message",),
         "codec.values": ("JSON",),
         "app.resources": ("Resource",),
-        "app.run.run": ("run",),
+        "app.run": ("run",),
         "app.settings": ("Settings",),
-        "app.waiting.handle": ("Handle",),
+        "app.handle": ("Handle",),
         "engine.operations.ticks": ("RunTick",),
         "engine.retry": ("Retry",),
         "model.clock": ("Clock",),

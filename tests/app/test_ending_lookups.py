@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mainspring import App
-from mainspring.app.waiting.in_process import EndingLookups
+from mainspring.app.waits import EndingLookups
 from mainspring.errors import NotFound, StoreUnavailable
 from mainspring.model.clock import SystemClock
 

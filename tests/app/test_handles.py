@@ -13,7 +13,7 @@ from uuid import UUID
 import pytest
 
 from mainspring import App, Client, Handle, RunInfo
-from mainspring.app.waiting.in_process import EndingLookups
+from mainspring.app.waits import EndingLookups
 from mainspring.errors import InvalidInput, NotFound
 from mainspring.model.clock import SystemClock
 

@@ -11,7 +11,7 @@ import pytest
 from mainspring import App, Settings, run
 from mainspring.app.caller import outside
 from mainspring.app.runtime import Connection
-from mainspring.app.waiting.in_process import Endings, Subscription
+from mainspring.app.waits import Endings, Subscription
 from mainspring.errors import StoreUnavailable
 
 if TYPE_CHECKING:

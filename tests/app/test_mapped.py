@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mainspring.app.sync.coroutines import Mapped
+from mainspring.app.coroutines import Mapped
 
 
 async def number() -> int:

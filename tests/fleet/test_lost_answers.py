@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from mainspring import App, Client, Settings, run
-from mainspring.app.factory import Parts
+from mainspring.app.runtime import Parts
 from mainspring.errors import RunCancelled, StoreUnavailable
 from mainspring.services import claimer
 from mainspring.store.committer import Committer

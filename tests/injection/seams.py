@@ -15,7 +15,7 @@ import inspect
 from typing import TYPE_CHECKING, Any, cast
 
 from mainspring import App, Settings
-from mainspring.app.factory import Parts
+from mainspring.app.runtime import Parts
 from mainspring.engine.engine import Engine
 from mainspring.engine.operations.undo import left_position
 from mainspring.engine.replay.context import here
@@ -32,7 +32,7 @@ from tests.injection.threads import patched
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mainspring.app.run.undo import Undo
+    from mainspring.app.undo import Undo
     from mainspring.model.runs import Run, Step
     from tests.injection.threads import Turns
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainspring import App, Event, Retry, Settings, Topic, Tx, run
-from mainspring.app.factory import Parts
+from mainspring.app.runtime import Parts
 from mainspring.errors import MainspringError, StoreUnavailable
 from mainspring.model.ids import IdMaker
 from mainspring.store.open import open_store

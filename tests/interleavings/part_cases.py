@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mainspring.app.waiting import in_process
-from mainspring.app.waiting.in_process import Endings
+from mainspring.app import waits
+from mainspring.app.waits import Endings
 from mainspring.model.runs import Ending
 from mainspring.model.states import State
 from tests.interleavings.explore import Case, files_of
@@ -77,7 +77,7 @@ def _wait_against_close(scheduler: Scheduler) -> None:
 
 
 def _case(name: str, run: Callable[[Scheduler], None]) -> list[Case]:
-    return [Case(f"part: {name}", run), Case(f"part: {name} (lines)", run, lines=files_of(in_process))]
+    return [Case(f"part: {name}", run), Case(f"part: {name} (lines)", run, lines=files_of(waits))]
 
 
 CASES = [

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mainspring.model.clock import to_datetime
 from mainspring.model.schedules import Schedule, TickOutcome, TickSource
 from mainspring.schedules.actions import stamp
-from mainspring.schedules.declaration import declared_json, overridden, same_declaration
+from mainspring.schedules.definition import declared_json, overridden, same_declaration
 from mainspring.schedules.due_ticks import Times, spec_of
 from mainspring.store.schedules import ScheduleFilter, TickFilter
 from tests.schedules.operated import app, written

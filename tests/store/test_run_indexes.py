@@ -15,7 +15,7 @@ from mainspring.model.runs import RunFilter
 from mainspring.store.open import open_store, sqlite_path
 from mainspring.store.postgres import claim_statements
 from mainspring.store.postgres.dialect import Dialect
-from mainspring.store.sql import newest, queues, retention, run_filters, runs, schedules
+from mainspring.store.sql import queues, retention, run_filters, runs, schedules
 from mainspring.store.sql.dialect import PerDatabase
 from mainspring.store.sqlite import claims
 from mainspring.store.sqlite.dialect import DIALECT
@@ -55,10 +55,10 @@ READ_BY: dict[str, Sql] = {
 CASES = [
     *READ_BY.items(),
     ("pkey", page()),
-    ("pkey", newest.by_uids("id")),
-    ("uid", newest.by_uids("id")),
-    ("pkey", newest.oldest_of(before=True)),
-    ("uid", newest.oldest_of(before=True)),
+    ("pkey", runs.by_uids("id")),
+    ("uid", runs.by_uids("id")),
+    ("pkey", runs.oldest_of(before=True)),
+    ("uid", runs.oldest_of(before=True)),
     ("parent", page(parent=("a",))),
     ("waiting", PerDatabase(claim_statements.FULL.take_shares, claims._GROUP.format(waits=claims._QUEUED))),
     ("waiting", PerDatabase(claim_statements.FULL.known, claims._NEXT_NAME.format(waits=claims._QUEUED))),

@@ -35,7 +35,7 @@ _IMPORTED = (
     "mainspring.cli.main",
     "mainspring.cli.worker",
     "mainspring.app.app",
-    "mainspring.app.run.run",
+    "mainspring.app.run",
     "mainspring.app.worker",
     "mainspring.operations.schedules.crontabs",
     "mainspring.services.heartbeat",

@@ -10,17 +10,16 @@ import os
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 
 from mainspring.app.caller.mistakes import refuse_blocking_on_loop
-from mainspring.app.client_api import ClientApi
-from mainspring.app.fork_safety import survive_forks
-from mainspring.app.functions.by_name import ByName
+from mainspring.app.client_api import ByName, ClientApi
+from mainspring.app.coroutines import Portal
+from mainspring.app.dual import dual
 from mainspring.app.functions.functions import as_call
 from mainspring.app.functions.scope import Blueprint, Scope
+from mainspring.app.handle import Handle
 from mainspring.app.runtime import Runtime
 from mainspring.app.settings import Settings
-from mainspring.app.sync.coroutines import Portal
-from mainspring.app.sync.dual import dual
-from mainspring.app.waiting.handle import Handle
 from mainspring.errors import InvalidInput, NotStarted
+from mainspring.model.forks import survive_forks
 from mainspring.model.given import check_name, check_several, check_text
 from mainspring.store.open import shown
 

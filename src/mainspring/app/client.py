@@ -6,12 +6,11 @@ import asyncio
 from typing import TYPE_CHECKING, Self
 
 from mainspring.app.app import url_of
-from mainspring.app.client_api import ClientApi
-from mainspring.app.functions.by_name import ByName
+from mainspring.app.client_api import ByName, ClientApi
+from mainspring.app.handle import Handle
 from mainspring.app.nouns.runs import RunVerbs
 from mainspring.app.runtime import Runtime
 from mainspring.app.settings import Settings
-from mainspring.app.waiting.handle import Handle
 from mainspring.codec.values import JSON
 from mainspring.model.given import check_name
 

@@ -12,15 +12,13 @@ import inspect
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from mainspring.app.coroutines import Portal, bridged
 from mainspring.app.declarations.declared import DeclaredQueues, DeclaredSchedules
 from mainspring.app.events import Listeners
-from mainspring.app.factory import Parts
-from mainspring.app.functions.instances import Instances
-from mainspring.app.sync.coroutines import Portal, bridged
-from mainspring.app.waiting.in_process import Awaited, EndingLookups, Subscriptions
+from mainspring.app.waits import Awaited, EndingLookups, Endings, Subscriptions
 from mainspring.codec import value_codec
 from mainspring.codec.values import PLAIN_JSON
-from mainspring.engine.registry import FOR_EVER, Registry
+from mainspring.engine.registry import FOR_EVER, Instances, Registry
 from mainspring.errors import InvalidInput, SchemaError, StoreUnavailable
 from mainspring.model.clock import SystemClock
 from mainspring.model.ids import IdMaker
@@ -39,10 +37,42 @@ if TYPE_CHECKING:
     from mainspring.model.clock import Clock
     from mainspring.model.payloads import Offloaded, PayloadCodec
     from mainspring.model.runs import Ending
+    from mainspring.services.heartbeat import Heartbeat
     from mainspring.store.changes import Signal
+    from mainspring.store.committer import Committer
     from mainspring.store.external.engines import UsersEngine
     from mainspring.store.external.other_database import OtherDatabase
+    from mainspring.store.protocol import Store
     from mainspring.store.verbs.prune import Keep
+
+
+class Parts:
+    """Makes the store and the parts that have threads; a simulator replaces it. Modules are loaded on first use: importing an app is fast."""
+
+    def store(self, url: str, settings: Settings) -> Store:
+        from mainspring.store.open import open_store  # noqa: PLC0415
+
+        return open_store(url, settings)
+
+    def committer(self, store: Store, clock: Clock) -> Committer:
+        from mainspring.store.committer import Committer  # noqa: PLC0415
+
+        return Committer(store.apply, clock, store.at_once)
+
+    def endings(self, store: Store, settings: Settings) -> Endings:
+        return Endings(store.endings, settings.poll, lambda: bool(store.workers()))
+
+    def heartbeat(self, **parts: Any) -> Heartbeat:
+        from mainspring.services.heartbeat import Heartbeat  # noqa: PLC0415
+
+        return Heartbeat(**parts)
+
+    def loop_watch(self, loop: asyncio.AbstractEventLoop, thread: int) -> Callable[[], None]:
+        """Begin to watch a worker's loop for code that blocks it. Return the function that ends the watch."""
+        from mainspring.app.blocked_loop import LoopWatch  # noqa: PLC0415
+
+        return LoopWatch(loop, thread).start()
+
 
 R = TypeVar("R")
 

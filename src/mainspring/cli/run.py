@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from mainspring.app.app import App
-    from mainspring.app.waiting.handle import Handle
+    from mainspring.app.handle import Handle
 
 
 @click.command(cls=Command)

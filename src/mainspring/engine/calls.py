@@ -1,8 +1,8 @@
-"""Calls of users' functions inside runs: a step or a transaction, its arguments, and its options."""
+"""Calls of users' functions inside runs: a step or a transaction, its arguments, its options, and exceptions that would end more than it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 
     from mainspring.codec import ValueCodec
     from mainspring.engine.registry import Function
+    from mainspring.engine.replay.execution import Execution
     from mainspring.model.runs import StepKind
     from mainspring.store.external.join import Inside
     from mainspring.store.external.other_database import OtherDatabase
     from mainspring.store.external.transactions import OpenSession, Within
+
 
 _ONCE = Retry(1)
 
@@ -146,3 +148,26 @@ class TransactionCall(Struct):
         given = session.give(self.wants)
         args = self.args if self.wants is Wants.NOTHING else (*self.args[: self.place], given, *self.args[self.place :])
         return await_here(self.fn(*args, **self.kwargs)) if self.is_async else call_here(self.fn, *args, **self.kwargs)
+
+
+# StopIteration and GeneratorExit end the generators and coroutines above. A SystemExit of a task ends the event loop, and the worker with it; the
+# next worker would recover the run and end in the same way. So each of them becomes an error of its function. A KeyboardInterrupt comes from the
+# user at the terminal, and ends the process. A step or transaction that is a run of its own has no tasks of the user's above it, so its SystemExit
+# is recorded as it is.
+EXITS: Final = (StopIteration, GeneratorExit, SystemExit)
+
+
+def exits_of(ex: Execution) -> tuple[type[BaseException], ...]:
+    """Return the exceptions that become errors of a step or transaction of this run."""
+    return EXITS if ex.function.kind == "workflow" else (StopIteration, GeneratorExit)
+
+
+def error_of(exit_: BaseException, what: str) -> RuntimeError:
+    """Return the error of a function that raised one of these exceptions."""
+    return RuntimeError(f"{what} raised {type(exit_).__name__}")
+
+
+def was_closed(error: BaseException) -> bool:
+    """Whether an exception means that a coroutine was closed by the garbage collector, and was not raised by code below it."""
+    trace = error.__traceback__
+    return isinstance(error, GeneratorExit) and (trace is None or trace.tb_next is None)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from mainspring.engine import forked
+from mainspring.engine.calls import EXITS, error_of, exits_of, was_closed
 from mainspring.engine.effects import Commit, Consult, Forever, Hold, Invoke, Nap, Pause, Transact, active_write
-from mainspring.engine.exits import EXITS, error_of, exits_of, was_closed
 from mainspring.engine.operations import transactions
 from mainspring.engine.replay.context import StepScope, current
 from mainspring.engine.replay.signals import Halt, Lost

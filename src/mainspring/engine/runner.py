@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from mainspring.codec import encode_exception, summarize_exception
 from mainspring.engine import forked
-from mainspring.engine.calls import StepCall, TransactionCall
+from mainspring.engine.calls import StepCall, TransactionCall, was_closed
 from mainspring.engine.drivers import abandon_unreached, drive, drive_blocking
 from mainspring.engine.effects import Commit
-from mainspring.engine.exits import was_closed
 from mainspring.engine.operations.steps import step
 from mainspring.engine.operations.ticks import times_of
 from mainspring.engine.operations.transactions import transaction

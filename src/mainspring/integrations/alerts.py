@@ -19,7 +19,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from mainspring.app.declarations.alerts import Alert  # noqa: TC001  (the annotation is read when the step is registered)
-from mainspring.app.run.run import run
+from mainspring.app.run import run
 from mainspring.engine.retry import Retry
 from mainspring.errors import InvalidInput
 

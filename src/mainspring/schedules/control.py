@@ -15,7 +15,7 @@ from mainspring.model.clock import SECOND
 from mainspring.model.schedules import Tick, TickOutcome, TickSource
 from mainspring.schedules.actions import stamp
 from mainspring.schedules.backfill import due_behind
-from mainspring.schedules.declaration import declared_columns, declared_json, same_declaration
+from mainspring.schedules.definition import declared_columns, declared_json, same_declaration
 from mainspring.schedules.due_ticks import Times, spec_of
 from mainspring.schedules.plan import Planning
 from mainspring.schedules.policy import policy_of

@@ -1,4 +1,9 @@
-"""The checked definition of a schedule, and its row."""
+"""The checked definition of a schedule, its row, and the last declaration by code or a crontab, which is stored beside it.
+
+A worker that starts compares its declaration with the last one, not with the definition in force: an operator's change stays until the
+declaration itself changes. Declarations are compared by their meaning, because a later version of the library may write the same
+differently.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +17,16 @@ from mainspring.model.clock import to_datetime
 from mainspring.model.given import attributes_json
 from mainspring.model.ids import check_run_id, is_storable
 from mainspring.model.schedules import Schedule
-from mainspring.schedules.actions import Action
+from mainspring.schedules.actions import Action, action_of
 from mainspring.schedules.due_ticks import Times, spec_of
-from mainspring.schedules.policy import Policy
+from mainspring.schedules.policy import Policy, policy_of
+from mainspring.store.sealing.payloads import shown
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from mainspring.recurrence.spec import Spec
+
 
 LONGEST_NOTE = 1_000
 LONGEST_ID = 400
@@ -111,3 +120,51 @@ def spec_json(spec: Spec) -> str:
 @lru_cache(maxsize=4096)
 def canonical_json(spec: str) -> str:
     return json.dumps(spec_of(spec).canonical().to_dict())
+
+
+_NAMES = ("spec", "workflow", "input", "action", "policy", "attributes", "note")
+_READ: dict[str, Callable[[str], Any]] = {
+    "spec": spec_of,
+    "input": shown,  # equal values are encrypted differently
+    "action": action_of,
+    "policy": policy_of,
+    "attributes": json.loads,
+}
+
+
+def declared_json(columns: Mapping[str, Any]) -> str:
+    """Return the columns of a definition as the JSON of a declaration."""
+    return json.dumps({name: columns[name] for name in _NAMES})
+
+
+def declared_columns(declared: str) -> dict[str, Any]:
+    """Return the columns of the definition that was declared last."""
+    columns: dict[str, Any] = json.loads(declared)
+    return {**columns, "canonical": canonical_json(columns["spec"])}
+
+
+def same_declaration(one: str | None, other: str) -> bool:
+    """Whether two declarations mean the same. None is no declaration."""
+    return one is not None and not _differing(json.loads(one), json.loads(other))
+
+
+def differing(schedule: Schedule) -> list[str]:
+    """Return the columns in which a schedule differs from its last declaration, because an operator changed them."""
+    return [] if schedule.declared is None else _differing(_columns(schedule), json.loads(schedule.declared))
+
+
+def overridden(schedule: Schedule, columns: Mapping[str, Any]) -> list[str]:
+    """Return the columns that an operator has changed and that a new declaration overrides."""
+    changed = _differing(_columns(schedule), columns)
+    return [name for name in differing(schedule) if name in changed]
+
+
+def _columns(schedule: Schedule) -> dict[str, Any]:
+    return {name: getattr(schedule, name) for name in _NAMES}
+
+
+def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    def read(name: str, value: Any) -> Any:
+        return _READ[name](value) if name in _READ else value
+
+    return [name for name in _NAMES if one[name] != other[name] and read(name, one[name]) != read(name, other[name])]

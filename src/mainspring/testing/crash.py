@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from mainspring.app.client_api import runtime_of
-from mainspring.app.factory import Parts
+from mainspring.app.runtime import Parts
 from mainspring.errors import StoreUnavailable
 from mainspring.model.ids import IdMaker
 from mainspring.testing.clock import VirtualClock

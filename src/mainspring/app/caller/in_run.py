@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from mainspring.app.caller.mistakes import named_after, on_running_loop, refuse_blocking_on_loop
 from mainspring.app.caller.outside import encoded, of_all
 from mainspring.app.caller.protocol import StartedRun
+from mainspring.app.coroutines import Mapped, bridged, fastest, gathered
 from mainspring.app.functions.invocation import Invocation, later_run, new_runs
 from mainspring.app.functions.options import micros
-from mainspring.app.sync.coroutines import Mapped, bridged, fastest, gathered
 from mainspring.codec import value_codec
 from mainspring.engine.calls import StepCall, TransactionCall
 from mainspring.engine.drivers import drive, drive_blocking

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainspring.app.caller.mistakes import named_after, refuse_blocking_on_loop, warn_if_a_run_is_lost
 from mainspring.app.caller.protocol import StartedRun
+from mainspring.app.coroutines import Mapped, fastest, gathered
 from mainspring.app.functions.invocation import Invocation, later_run, new_runs
-from mainspring.app.sync.coroutines import Mapped, fastest, gathered
-from mainspring.app.waiting.in_process import Subscription, value_of
+from mainspring.app.waits import Subscription, value_of
 from mainspring.engine.calls import TransactionCall
 from mainspring.engine.effects import key_error, taken_error
 from mainspring.engine.operations import questions

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, Ty
 from msgspec.structs import force_setattr
 
 from mainspring.app.caller.current import caller_of_function, current_caller, runtime_here
+from mainspring.app.coroutines import Mapped
+from mainspring.app.dual import dual
 from mainspring.app.functions.invocation import Invocation
 from mainspring.app.functions.options import Options
-from mainspring.app.sync.coroutines import Mapped
-from mainspring.app.sync.dual import dual
-from mainspring.app.waiting.handle import Handle, handle_of
+from mainspring.app.handle import Handle, handle_of
 from mainspring.engine.registry import Bound
 from mainspring.errors import InvalidInput
 from mainspring.model.given import check_name

@@ -7,8 +7,8 @@ import inspect
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from mainspring.app.caller.current import current_caller
+from mainspring.app.dual import OverloadedVerb
 from mainspring.app.messages.names import answer_codec, named, stored_text
-from mainspring.app.sync.dual import OverloadedVerb
 from mainspring.codec import encode_exception
 from mainspring.engine.drivers import drive
 from mainspring.engine.operations import questions

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from mainspring.app.caller.current import current_caller
+from mainspring.app.dual import OverloadedVerb
 from mainspring.app.messages.names import named, stored_text
-from mainspring.app.sync.dual import OverloadedVerb
 from mainspring.codec import value_codec
 from mainspring.errors import InvalidInput, NotFound
 from mainspring.model.given import check_name, check_text, check_whole

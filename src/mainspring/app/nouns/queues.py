@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from mainspring.app.caller.current import current_caller
 from mainspring.app.declarations.declared import QueueArguments, limits_and_retry
-from mainspring.app.sync.dual import dual
+from mainspring.app.dual import dual
 from mainspring.model.queues import Limits
 from mainspring.operations.queues import QueueInfo, Queues, changed
 

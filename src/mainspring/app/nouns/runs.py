@@ -6,10 +6,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, Unpack
 
 from mainspring.app.caller.current import current_caller
+from mainspring.app.coroutines import Mapped
+from mainspring.app.dual import dual
 from mainspring.app.functions.options import micros, moment
-from mainspring.app.sync.coroutines import Mapped
-from mainspring.app.sync.dual import dual
-from mainspring.app.waiting.handle import Handle
+from mainspring.app.handle import Handle
 from mainspring.codec import check_size, value_codec
 from mainspring.errors import InvalidInput, NotSerializable
 from mainspring.model.given import check_flag, check_mapping, check_name, check_several, check_text

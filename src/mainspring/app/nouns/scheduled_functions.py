@@ -7,10 +7,10 @@ import math
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainspring.app.caller.current import current_caller
+from mainspring.app.coroutines import Mapped
+from mainspring.app.dual import dual
 from mainspring.app.functions.options import micros, moment
-from mainspring.app.sync.coroutines import Mapped
-from mainspring.app.sync.dual import dual
-from mainspring.app.waiting.handle import handle_of
+from mainspring.app.handle import handle_of
 from mainspring.codec import size_of
 from mainspring.errors import InvalidInput, TooLarge
 from mainspring.model.clock import SECOND
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from mainspring.app.functions.functions import Call
     from mainspring.app.functions.options import Duration, Moment
+    from mainspring.app.handle import Handle
     from mainspring.app.runtime import Runtime
-    from mainspring.app.waiting.handle import Handle
     from mainspring.operations.filters import Texts
 
 R = TypeVar("R")

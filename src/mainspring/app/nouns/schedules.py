@@ -6,11 +6,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from mainspring.app.caller.current import current_caller, runtime_here
+from mainspring.app.coroutines import Mapped
 from mainspring.app.declarations.schedules import columns, define, definition_of, known_call, stretch_of
+from mainspring.app.dual import dual
 from mainspring.app.functions.options import moment
-from mainspring.app.sync.coroutines import Mapped
-from mainspring.app.sync.dual import dual
-from mainspring.app.waiting.handle import Handle
+from mainspring.app.handle import Handle
 from mainspring.engine.replay.context import branch
 from mainspring.errors import InvalidInput
 from mainspring.model.clock import to_datetime

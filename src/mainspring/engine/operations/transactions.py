@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mainspring.codec import encode_exception
+from mainspring.engine.calls import EXITS, error_of, exits_of, was_closed
 from mainspring.engine.effects import (
     Commit,
     Consult,
@@ -27,7 +28,6 @@ from mainspring.engine.effects import (
     raise_if_stopping,
     replayed,
 )
-from mainspring.engine.exits import EXITS, error_of, exits_of, was_closed
 from mainspring.engine.replay.context import StepScope, TransactionScope, current
 from mainspring.engine.replay.signals import Lost, Stopped
 from mainspring.engine.residency.phases import Phase

@@ -11,7 +11,7 @@ from django.utils.module_loading import import_string
 
 from mainspring.app.caller.current import current_caller
 from mainspring.app.client_api import runtime_of
-from mainspring.app.run.run import run
+from mainspring.app.run import run
 from mainspring.errors import NotFound
 from mainspring.integrations.django import results
 from mainspring.integrations.django.compat import (

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from django.core.exceptions import ImproperlyConfigured
 from django.test import TransactionTestCase
 
-from mainspring.app.sync.coroutines import Portal
+from mainspring.app.coroutines import Portal
 from mainspring.integrations.django.compat import Task
 from mainspring.integrations.django.conf import in_memory
 from mainspring.integrations.django.project import get_app

@@ -10,7 +10,7 @@ from pydantic_ai.tools import ToolApproved, ToolDenied
 
 from mainspring.app.functions.options import micros
 from mainspring.app.messages.names import Event, Topic
-from mainspring.app.run.run import run
+from mainspring.app.run import run
 from mainspring.model.clock import SECOND
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from pydantic_ai.durable_exec import (
 )
 from pydantic_ai.tools import AgentDepsT
 
-from mainspring.app.run.run import run
+from mainspring.app.run import run
 from mainspring.engine.replay.context import branch
 from mainspring.integrations.pydantic_ai.options import StepOptions
 

@@ -19,7 +19,7 @@ from pydantic_ai.messages import (
 )
 
 from mainspring.app.messages.names import Stream
-from mainspring.app.run.run import run
+from mainspring.app.run import run
 from mainspring.engine.replay.context import branch
 
 if TYPE_CHECKING:

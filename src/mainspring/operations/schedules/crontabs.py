@@ -19,7 +19,7 @@ from mainspring.model.schedules import CRONTAB, UNLISTED, is_crontab_entry
 from mainspring.operations.schedules.declared import Declaring
 from mainspring.operations.schedules.views import schedules_of
 from mainspring.recurrence import Cron, Spec
-from mainspring.schedules.declaration import declared_columns, declared_json
+from mainspring.schedules.definition import declared_columns, declared_json
 from mainspring.store.bad_rows import FAULTS, log_bad_row, readable
 
 if TYPE_CHECKING:

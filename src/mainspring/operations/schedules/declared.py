@@ -13,7 +13,7 @@ from mainspring.operations.audit import Audit, Intent
 from mainspring.operations.schedules.views import schedules_of
 from mainspring.schedules.actions import action_of
 from mainspring.schedules.control import Control, Outdated
-from mainspring.schedules.declaration import declared_json, differing, overridden, same_declaration
+from mainspring.schedules.definition import declared_json, differing, overridden, same_declaration
 from mainspring.schedules.due_ticks import times_of
 from mainspring.schedules.policy import policy_of
 from mainspring.store.bad_rows import FAULTS, log_bad_row

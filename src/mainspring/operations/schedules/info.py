@@ -14,7 +14,7 @@ from mainspring.model.schedules import UNLISTED, Overlap, TickOutcome, TickSourc
 from mainspring.model.states import State  # noqa: TC001  (what is recorded is read back by its annotations)
 from mainspring.operations.records import Page, moment, shown
 from mainspring.schedules.actions import action_of
-from mainspring.schedules.declaration import differing
+from mainspring.schedules.definition import differing
 from mainspring.schedules.due_ticks import Times, spec_of
 from mainspring.store.sealing.payloads import shown_input
 

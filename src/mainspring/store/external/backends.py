@@ -12,9 +12,8 @@ from mainspring.errors import InTransaction, InvalidInput, StoreUnavailable
 from mainspring.store.external import sqlalchemy
 from mainspring.store.external.engines import UsersEngine, require_open
 from mainspring.store.external.join import Joined
-from mainspring.store.external.placeholders import for_psycopg, for_sqlite
 from mainspring.store.external.transactions import JoinedSession
-from mainspring.store.external.tx import Tx, Wants
+from mainspring.store.external.tx import Tx, Wants, for_psycopg, for_sqlite
 from mainspring.store.sql.dialect import PlainDialect
 from mainspring.store.sqlite.borrowed import BorrowedConnection
 from mainspring.store.sqlite.transactions import SqliteSession

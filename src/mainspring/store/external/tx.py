@@ -1,4 +1,4 @@
-"""The connection that a transaction's function is given, and the statements that it must not execute."""
+"""The connection that a transaction's function is given, the notation of its parameters, and the statements that it must not execute."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from mainspring.store.sql.dialect import Sql
     from mainspring.store.transaction import Values
+
 
 _ENDS = re.compile(
     r"(?:\s|--[^\n]*\n|/\*.*?\*/)*"
@@ -119,3 +120,49 @@ class Tx:
         leave_alone(statement)
         for row in rows:
             self._execute(statement, row)
+
+
+# Parameters have one notation for all databases: SQLite takes `?` and `:name`, psycopg `%s` and `%(name)s`, and a statement may use either.
+_PIECES = re.compile(
+    r"""
+      (?P<quoted> '(?:[^']|'')*' | "(?:[^"]|"")*" | --[^\n]* | /\*.*?\*/ | \$(\w*)\$.*?\$\2\$ )
+    | (?P<cast> :: )
+    | (?P<question> \? )
+    | :(?P<colon> [A-Za-z_]\w* )
+    | (?P<escaped> %% )
+    | (?P<bare> %s )
+    | %\((?P<percent> [^)]+ )\)s
+    | (?P<sign> % )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+@lru_cache(maxsize=512)
+def for_sqlite(text: str) -> str:
+    """Convert a statement to `?` and `:name`."""
+
+    def piece(found: re.Match[str]) -> str:
+        if found["bare"]:
+            return "?"
+        if found["percent"]:
+            return f":{found['percent']}"
+        return found[0]
+
+    return _PIECES.sub(piece, text)
+
+
+@lru_cache(maxsize=512)
+def for_psycopg(text: str) -> str:
+    """Convert a statement to `%s` and `%(name)s`. One that already has those stays as it is: its `?` is an operator."""
+    if any(found["bare"] or found["percent"] for found in _PIECES.finditer(text)):
+        return text
+
+    def piece(found: re.Match[str]) -> str:
+        if found["question"]:
+            return "%s"
+        if found["colon"]:
+            return f"%({found['colon']})s"
+        return found[0].replace("%", "%%") if not found["escaped"] else found[0]
+
+    return _PIECES.sub(piece, text)

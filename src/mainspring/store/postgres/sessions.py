@@ -14,9 +14,8 @@ from psycopg.pq import TransactionStatus
 from mainspring.errors import InTransaction
 from mainspring.model.states import State
 from mainspring.store.external.colours import entered, ready
-from mainspring.store.external.placeholders import for_psycopg
 from mainspring.store.external.transactions import Session
-from mainspring.store.external.tx import ENDED, OVER, Again, Tx, Wants, no_such
+from mainspring.store.external.tx import ENDED, OVER, Again, Tx, Wants, for_psycopg, no_such
 from mainspring.store.postgres.dialect import Statement
 from mainspring.store.postgres.executor import UsersExecutor
 from mainspring.store.postgres.libpq import stale

@@ -1,7 +1,7 @@
 """Statements that write many rows at once.
 
 Rows are sent as one JSON parameter, `rows`, which each database reads in its own way. SQLite reads rows from JSON four times as slowly as
-from single values, so the store's SQLite connection executes the `values` of such a statement (`sqlite/blocks.py`).
+from single values, so the store's SQLite connection executes the `values` of such a statement (`sqlite/executor.py`).
 """
 
 from __future__ import annotations

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from mainspring.model.states import State
-from mainspring.store.sql.dialect import PerDatabase, per_database
-from mainspring.store.sql.newest import OF_OTHER_UID, OF_OWN_UID, newest
+from mainspring.store.sql.dialect import PerDatabase, Where, begins, per_database
 from mainspring.store.sql.queues import READY, RESUMES
 from mainspring.store.sql.records import RUN_COLUMNS
 from mainspring.store.sql.retention import ENDED_NAMES, ended_runs
-from mainspring.store.sql.runs import IN_FAILED
-from mainspring.store.sql.where import Where, begins
+from mainspring.store.sql.runs import IN_FAILED, OF_OTHER_UID, OF_OWN_UID, newest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -16,9 +16,8 @@ from mainspring.store.sql.messages import RETURN_MESSAGE
 from mainspring.store.sql.records import NEW_RUN_COLUMNS, RECORDED_COLUMNS, run_values, step_values, to_ending
 from mainspring.store.sql.runs import ENDED, ENDINGS, STARTED_RUNS, next_wake, suspend
 from mainspring.store.sql.steps import DISCARD_OUTCOME, ON_STEP
-from mainspring.store.sqlite.blocks import Blocks
 from mainspring.store.sqlite.dialect import DIALECT
-from mainspring.store.sqlite.executor import SqliteExecutor
+from mainspring.store.sqlite.executor import Blocks, SqliteExecutor
 from mainspring.store.transaction import Transaction, run_script
 from mainspring.store.verbs.apply import apply
 from mainspring.store.verbs.record import Taken

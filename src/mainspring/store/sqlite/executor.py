@@ -3,27 +3,72 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainspring.store.sql.bulk import Bulk
-from mainspring.store.sqlite.blocks import Blocks
+from mainspring.store.sql.dialect import for_sqlite
 from mainspring.store.sqlite.borrowed import as_text
 from mainspring.store.sqlite.dialect import DIALECT
 from mainspring.store.transaction import Transaction, run_script
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Generator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
     from mainspring.store.changes import Changes
     from mainspring.store.sql.dialect import Sql
     from mainspring.store.sqlite.database import Database
     from mainspring.store.transaction import Read, Rows, Script, Values
 
+
+_SIZES = (64, 16, 4, 1)
+_SOURCE = re.compile(r"\s*FROM \(VALUES \{rows\}\) v\b")
+_VALUE = re.compile(r"\bv\.column(\d+)")
+
+
+class Blocks:
+    """One statement for many rows. It has `{rows}` in place of them; `v.column1` … are their values, if it reads from them.
+
+    `executemany` releases the interpreter's lock once per row, and waits for it while the event loop's thread has it: a batch of a hundred
+    can take longer than its commit. So rows are the parameters of one statement, in blocks of a few fixed sizes whose statements stay
+    prepared. A single row is not read from a VALUES table, which would take longer than the rest.
+    """
+
+    def __init__(self, text: str, width: int) -> None:
+        text = for_sqlite(text)
+        row = f"({', '.join('?' * width)})"
+        self._statements = {size: text.replace("{rows}", ", ".join([row] * size)) for size in _SIZES}
+        self._order: tuple[int, ...] = tuple(range(width))
+        if _SOURCE.search(text):  # not `?1`: Python 3.12 warns of it
+            alone = _SOURCE.sub("", text)
+            self._order = tuple(int(number) - 1 for number in _VALUE.findall(alone))
+            self._statements[1] = _VALUE.sub("?", alone)
+
+    def run(self, db: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> int:
+        """Execute the statement for all rows. Return the number of changed rows."""
+        return sum(cursor.rowcount for cursor in self._executed(db, rows))
+
+    def rows(self, db: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """Execute the statement for all rows. Return the rows that it returns."""
+        return [found for cursor in self._executed(db, rows) for found in cursor.fetchall()]
+
+    def _executed(self, db: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> Iterator[sqlite3.Cursor]:
+        begin = 0
+        for size in _SIZES:
+            while len(rows) - begin >= size:
+                if size == 1:
+                    values = [rows[begin][number] for number in self._order]
+                else:
+                    values = [value for row in rows[begin : begin + size] for value in row]
+                yield db.execute(self._statements[size], values)
+                begin += size
+
+
 T = TypeVar("T")
 
 
-_BLOCKS: dict[Bulk, Blocks] = {}
+_blocks: dict[Bulk, Blocks] = {}
 
 
 class SqliteExecutor:
@@ -34,9 +79,9 @@ class SqliteExecutor:
 
     def execute(self, sql: Sql, values: Values) -> Rows:
         if isinstance(sql, Bulk):
-            blocks = _BLOCKS.get(sql)
+            blocks = _blocks.get(sql)
             if blocks is None:
-                blocks = _BLOCKS[sql] = Blocks(sql.values, len(sql.columns))
+                blocks = _blocks[sql] = Blocks(sql.values, len(sql.columns))
             return blocks.rows(self._db, values["rows"].tuples)
         return self._db.execute(DIALECT.spelled(sql), DIALECT.values(values)).fetchall()
 

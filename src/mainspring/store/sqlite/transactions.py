@@ -18,10 +18,9 @@ from mainspring.model.states import State
 from mainspring.store.external import sqlalchemy
 from mainspring.store.external.colours import entered, finished, on_thread, run_script_async, whole
 from mainspring.store.external.join import Joined
-from mainspring.store.external.placeholders import for_sqlite
 from mainspring.store.external.sqlalchemy import Wrapped
 from mainspring.store.external.transactions import JoinedSession, Session, Transactions
-from mainspring.store.external.tx import NOT_OPEN, OVER, Tx, Wants, no_such
+from mainspring.store.external.tx import NOT_OPEN, OVER, Tx, Wants, for_sqlite, no_such
 from mainspring.store.sql.dialect import prefixed
 from mainspring.store.sql.records import RECORDED_COLUMNS, step_values
 from mainspring.store.sqlite.borrowed import BorrowedConnection, close_all, rolled_back

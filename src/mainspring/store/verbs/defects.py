@@ -14,9 +14,8 @@ from msgspec import Struct
 from mainspring.model.queues import Limits
 from mainspring.model.states import ENDED, LIVE
 from mainspring.store.bad_rows import FAULTS, describe
-from mainspring.store.sql.newest import newest
-from mainspring.store.sql.runs import has_news, has_wait, next_wake
-from mainspring.store.sql.where import Where
+from mainspring.store.sql.dialect import Where
+from mainspring.store.sql.runs import has_news, has_wait, newest, next_wake
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -12,8 +12,8 @@ from mainspring.model.states import State
 from mainspring.store.bad_rows import readable_page
 from mainspring.store.sql import run_filters
 from mainspring.store.sql.dialect import PerDatabase, for_sqlite, per_database
-from mainspring.store.sql.newest import oldest_of
 from mainspring.store.sql.records import RUN_COLUMNS, to_run
+from mainspring.store.sql.runs import oldest_of
 from mainspring.store.sql.schedules import TICK_COLUMNS, to_tick
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mainspring.model.states import State
-from mainspring.store.sql.dialect import distinct
-from mainspring.store.sql.where import Where
+from mainspring.store.sql.dialect import Where, distinct
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from mainspring.app.app import App
 from mainspring.app.client_api import runtime_of
-from mainspring.app.factory import Parts
-from mainspring.app.waiting.in_process import Endings
+from mainspring.app.runtime import Parts
+from mainspring.app.waits import Endings
 from mainspring.errors import StoreError, StoreUnavailable
 from mainspring.model.clock import SECOND
 from mainspring.model.ids import IdMaker

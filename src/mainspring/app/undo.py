@@ -6,8 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Self
 
 from mainspring.app.functions.functions import as_call
+from mainspring.engine.calls import was_closed
 from mainspring.engine.drivers import drive, drive_blocking
-from mainspring.engine.exits import was_closed
 from mainspring.engine.operations import undo
 from mainspring.engine.replay.context import branch, here
 from mainspring.engine.replay.signals import Halt

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from mainspring.app.caller.current import current_caller
-from mainspring.app.sync.coroutines import Mapped
-from mainspring.app.sync.dual import dual
+from mainspring.app.coroutines import Mapped
+from mainspring.app.dual import dual
 from mainspring.errors import InvalidInput
 from mainspring.operations.runs.actions import check_reason
 from mainspring.operations.runs.info import RunInfo, Runs

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
 import random
 import uuid
-from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Self, TypeVar, cast, overload
 
 from mainspring.app.caller.current import current_branch, current_caller
 from mainspring.app.caller.mistakes import refuse_blocking_on_loop
+from mainspring.app.dual import OverloadedVerb, dual
 from mainspring.app.functions.options import micros, moment
 from mainspring.app.messages.names import named
 from mainspring.app.messages.questions import Answer
-from mainspring.app.run.timeout import DurableTimeout
-from mainspring.app.run.undo import Undo
-from mainspring.app.sync.dual import OverloadedVerb, dual
+from mainspring.app.undo import Undo
 from mainspring.codec import result_codec
 from mainspring.engine.calls import StepCall
 from mainspring.engine.drivers import drive, drive_blocking
@@ -32,6 +32,7 @@ from mainspring.model.runs import user_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from datetime import datetime
+    from types import TracebackType
 
     from mainspring.app.functions.options import Duration, Moment
     from mainspring.app.messages.names import Event, Stream, Topic
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from mainspring.engine.replay.execution import Execution
     from mainspring.model.runs import StepKind
     from mainspring.store.messages import Table
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -376,3 +378,47 @@ def _execution() -> Execution:
 
 run = CurrentRun()
 """The current run."""
+
+
+class DurableTimeout:
+    """The context manager of `run.timeout`. `expired` is True afterwards if the limit ended the block.
+
+    The limit is a sleep in a branch of its own. Whether and when it ended is recorded, so a replay ends in the same way at any later time.
+    `asyncio.timeout` would start over in every process.
+    """
+
+    def __init__(self, sleep: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._sleep = sleep
+        self._task: asyncio.Task[Any] | None = None
+        self._alarm: asyncio.Task[None] | None = None
+        self._cancelling = 0
+        self._over = False
+        self.expired = False
+
+    async def __aenter__(self) -> Self:
+        if self._task is not None:
+            raise InvalidInput("a run.timeout can be entered once; make another one")
+        self._task = asyncio.current_task()
+        assert self._task is not None  # noqa: S101  (a coroutine is being awaited)
+        self._cancelling = self._task.cancelling()
+        self._alarm = asyncio.get_running_loop().create_task(self._ring())
+        return self
+
+    async def _ring(self) -> None:
+        await self._sleep()
+        if self._task is not None and not self._over:
+            self.expired = True
+            self._task.cancel()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over = True
+        assert self._task is not None and self._alarm is not None  # noqa: S101, PT018  (it was entered)
+        if not self.expired:
+            self._alarm.cancel()
+        await asyncio.wait({self._alarm})
+        if not self.expired:
+            return
+        if self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
+            raise TimeoutError("the time that run.timeout allowed is over") from error

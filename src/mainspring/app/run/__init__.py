@@ -1,1 +1,0 @@
-"""The current run, as its own code sees it."""

@@ -1,1 +1,0 @@
-"""The bridge between blocking and awaiting code."""

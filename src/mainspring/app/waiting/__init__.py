@@ -1,1 +1,0 @@
-"""Waiting for runs and for what they publish."""
