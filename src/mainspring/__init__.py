@@ -64,8 +64,8 @@ if TYPE_CHECKING:
     from mainspring.operations.schedules.info import SchedulePage as SchedulePage
     from mainspring.operations.schedules.info import TickInfo as TickInfo
     from mainspring.operations.schedules.info import TickPage as TickPage
-    from mainspring.operations.workers import PatchInfo as PatchInfo
-    from mainspring.operations.workers import VersionInfo as VersionInfo
+    from mainspring.operations.versions import PatchInfo as PatchInfo
+    from mainspring.operations.versions import VersionInfo as VersionInfo
     from mainspring.operations.workers import WorkerInfo as WorkerInfo
     from mainspring.recurrence import Calendar as Calendar
     from mainspring.recurrence import Cron as Cron
@@ -118,7 +118,8 @@ if not TYPE_CHECKING:
             "TickPage",
         ),
         "operations.figures": ("Figures", "StepFigures"),
-        "operations.workers": ("PatchInfo", "VersionInfo", "WorkerInfo"),
+        "operations.versions": ("PatchInfo", "VersionInfo"),
+        "operations.workers": ("WorkerInfo",),
         "recurrence": (
             "Calendar",
             "Cron",

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tests.cli.conftest import Mainspring
 
 from mainspring import App, State, run
-from mainspring.operations.workers import PatchInfo
+from mainspring.operations.versions import PatchInfo
 from mainspring.testing import world
 
 SHOP = f"{Path(__file__).with_name('shop.py')}:app"

@@ -21,7 +21,7 @@ from mainspring.operations.queues import QUEUE_ACTIONS
 from mainspring.operations.runs.actions import RUN_ACTIONS, RunActions
 from mainspring.operations.scheduled_functions import FUNCTION_ACTIONS
 from mainspring.operations.schedules.actions import SCHEDULE_ACTIONS
-from mainspring.operations.workers import VERSION_ACTIONS
+from mainspring.operations.versions import VERSION_ACTIONS
 from mainspring.testing import world
 from mainspring.web.site import ACTIONS, VIEWS
 

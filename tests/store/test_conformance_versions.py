@@ -8,7 +8,7 @@ import pytest
 
 from mainspring.errors import NotFound
 from mainspring.model.clock import SystemClock
-from mainspring.operations.workers import Versions
+from mainspring.operations.versions import Versions
 from tests.store.build import NOW, claim, run, start, worker
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from mainspring.cli.commands import Group, ids_from, note, output_option, url_op
 from mainspring.cli.terminal import data
 from mainspring.model.clock import to_datetime
 from mainspring.operations.connect import connect
-from mainspring.operations.workers import VERSION_ACTIONS, PatchInfo
+from mainspring.operations.versions import VERSION_ACTIONS, PatchInfo
 
 
 @click.group(cls=Group)

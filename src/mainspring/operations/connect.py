@@ -21,7 +21,8 @@ from mainspring.operations.retention import Pruning
 from mainspring.operations.runs.info import Conversation, Runs, conversation
 from mainspring.operations.sessions import Sessions
 from mainspring.operations.unserved import NOT_BEGUN, unserved, why_unserved
-from mainspring.operations.workers import Versions, Workers
+from mainspring.operations.versions import Versions
+from mainspring.operations.workers import Workers
 from mainspring.store.open import StoreSettings, open_store, shown, sqlite_path
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from mainspring.errors import StoreError
 from mainspring.model.states import State
 from mainspring.operations.filters import run_filter
 from mainspring.operations.queues import Queues
-from mainspring.operations.workers import Versions
+from mainspring.operations.versions import Versions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

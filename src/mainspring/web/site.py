@@ -32,6 +32,7 @@ from mainspring.web.pages import (
     runs,
     scheduled_functions,
     schedules,
+    sessions,
     timeline,
     workers,
     workflows,
@@ -68,6 +69,7 @@ NOUNS = (
     queues,
     workers,
     audit,
+    sessions,
 )
 VIEWS: list[View] = [view for noun in NOUNS for view in noun.pages.views]
 ACTIONS: list[Action] = [action for noun in NOUNS for action in noun.pages.actions]

@@ -18,7 +18,8 @@ from mainspring.operations.queues import check_queue_name
 from mainspring.operations.runs.actions import RUN_ACTIONS, Changed, Loaded, RunActions, check_reason
 from mainspring.operations.runs.bulk import find
 from mainspring.operations.runs.info import Lines, RunInfo, RunPage, Runs, StepInfo, with_handle
-from mainspring.operations.workers import PatchInfo, VersionInfo, Versions, WorkerInfo, Workers
+from mainspring.operations.versions import PatchInfo, VersionInfo, Versions
+from mainspring.operations.workers import WorkerInfo, Workers
 from mainspring.store.verbs.manage import Move
 
 if TYPE_CHECKING:
