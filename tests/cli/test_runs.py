@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mainspring import App, run, testing
 from tests.cli import shop
 from tests.cli.conftest import marks
 from tests.support.processes import eventually
 
 if TYPE_CHECKING:
-    from mainspring import App
     from tests.cli.conftest import Mainspring
 
 
@@ -100,6 +100,24 @@ def test_runs_are_cancelled_with_a_reason(mainspring: Mainspring, history: str) 
     result = mainspring("runs", "cancel", "order-2", "order-3", "--url", history, "--reason", "sold out")
     assert (result.exit_code, result.stdout) == (0, "order-2\tcancelled\norder-3\tcancelled\n")
     assert "cancelled: sold out" in mainspring("runs", "show", "order-3", "--url", history).stdout
+
+
+async def test_what_a_cancelled_run_left_unfinished_does_not_wake(mainspring: Mainspring, store_url: str) -> None:
+    local = App(store_url)
+
+    @local.workflow
+    async def nap() -> None:
+        await run.sleep("1d")
+
+    async with testing.world(local, url=store_url) as w:
+        handle = await nap.options(id="cut").start()
+        await w.advance("1m")
+        assert "wakes" in mainspring("runs", "show", "cut", "--url", store_url).stdout
+        assert await handle.cancel()
+        await w.drain()
+    shown = mainspring("runs", "show", "cut", "--url", store_url).stdout
+    assert "wakes" not in shown
+    assert "the run ended before it" in shown
 
 
 def test_ids_to_cancel_are_read_from_stdin(mainspring: Mainspring, history: str) -> None:

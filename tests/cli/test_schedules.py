@@ -152,6 +152,17 @@ def test_a_file_with_a_fault_says_where_and_changes_nothing(shell: Shell, wrong:
     assert shell.json("list")["schedules"] == []
 
 
+def test_the_faults_of_all_schedules_of_a_file_are_listed(shell: Shell) -> None:
+    wrong = [HOURLY | {"id": "a", "spec": {"cron": ["99 * * * *"]}}, HOURLY | {"id": "b"}, {"id": "c"}, 5]
+    shell("apply", "-", stdin=json.dumps(wrong), exits=2)
+    for says in (
+        "'a': spec: column 1: cron[0].minute: 99",
+        "'c': workflow, spec must be given",
+        "a JSON object, not 5",
+    ):
+        assert says in shell.stderr
+
+
 def test_schedules_are_listed_by_filters_and_in_pages(shell: Shell) -> None:
     shell("create", "a-1", "--workflow", "ship", "--interval", "1h", "--attribute", "tenant=acme")
     shell("create", "a-2", "--workflow", "doomed", "--interval", "1h", "--attribute", "tenant=other", "--paused")

@@ -99,7 +99,7 @@ def test_a_local_time_is_in_the_zone_of_the_spec() -> None:
     ("arguments", "message"),
     [
         (["63 * * * *"], "minute: 63 is not between 0 and 59"),
-        (["* * * * * *"], "seconds first, or year last?"),
+        (["* * * * * *"], "For seconds write --dialect vixie"),
         (["0 9 * * *", "--after", "soon"], "--after: 'soon' is not a time"),
         (["0 9 * * *", "--timezone", "Mars"], "is not a time zone"),
         (["--spec", "/does/not/exist"], "No such file"),

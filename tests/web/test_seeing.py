@@ -62,7 +62,7 @@ class Night:
             total = sum([await weigh(number) for number in range(count)])
             return total + await leaf(1)
 
-        self.fetch, self.fan, self.pack = fetch, fan, pack
+        self.fetch, self.fan, self.pack, self.leaf = fetch, fan, pack, leaf
 
     async def get(self, path: str, **query: Any) -> Any:
         answer = await self.asking.get(f"/api{path}", params=query)
@@ -196,3 +196,16 @@ async def test_many_operations_of_one_name_are_one_line(night: Night) -> None:
     assert "weigh: 8" in page
     assert 'id="fold-parcel-0"' in page
     assert 'id="op-parcel-7"' in page
+
+
+async def test_what_a_cancelled_run_left_unfinished_ends_with_it_in_the_picture(night: Night) -> None:
+    handle = await night.leaf.options(id="cut").start(3_600)
+    await night.world.advance("1m")
+    before = (await night.asking.get("/runs/cut")).text
+    assert "<dt>Wakes</dt>" in before
+    assert await handle.cancel()
+    await night.world.advance("30d")
+    page = (await night.asking.get("/runs/cut")).text
+    assert "<dt>Wakes</dt>" not in page
+    assert "The run ended before it." in page
+    assert "30 d" not in re.sub(r"<time.*?</time>", "", page)

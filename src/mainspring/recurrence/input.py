@@ -103,7 +103,7 @@ def read_cron(given: object) -> Cron:
     if len(fields) == 6 and fields[-1] == "*":
         fault = Fault(
             "six fields that end with a star: seconds first, or year last?",
-            hint="write Cron(…, dialect='vixie') for seconds, or leave the year out",
+            hint='for seconds name a dialect: Cron(…, dialect=\'vixie\'), in JSON {"cron": …, "dialect": "vixie"}; else leave the year out',
         )
         raise InvalidCron(f"cron {given!r}", [fault])
     cron = Cron(given, "temporal")

@@ -83,8 +83,8 @@ def waterfall(
         rows.append(Row("waits to begin", "queue", "", 0, low, begun, None, [Part(low, begun, "queue")]))
     there = {child.id: child for child in children}
     for step in timed:
-        row = _row(step, there.get(step.child or ""), now)
-        if step.kind == "sleep" and step.completed is None and step.due is not None:
+        row = _row(step, there.get(step.child or ""), now, run.completed)
+        if step.kind == "sleep" and step.completed is None and run.completed is None and step.due is not None:
             high = max(high, min(step.due, now + (now - low) + timedelta(seconds=1)))
         rows.append(row)
     high = max([high, *[row.end for row in rows]])
@@ -95,10 +95,10 @@ def waterfall(
     return Waterfall(low, high, _folded(rows), _marks(high - low), looks)
 
 
-def _row(step: StepInfo, child: RunSummary | None, now: datetime) -> Row:
-    end = step.completed or now
-    start = step.started or end
-    parts = _parts(step, start, end)
+def _row(step: StepInfo, child: RunSummary | None, now: datetime, run_ended: datetime | None) -> Row:
+    end = step.completed or run_ended or now
+    start = min(step.started or end, end)
+    parts = _parts(step, start, end, live=run_ended is None)
     begins = child is not None and (child.started is not None or child.state != "scheduled")
     if child is not None and begins and step.kind in _STARTS:  # the start is over at once, and the child is not
         begun = child.started or child.completed or now
@@ -158,10 +158,10 @@ def _marks(whole: timedelta) -> list[tuple[float, timedelta]]:
     ]
 
 
-def _parts(step: StepInfo, start: datetime, end: datetime) -> list[Part]:
+def _parts(step: StepInfo, start: datetime, end: datetime, *, live: bool) -> list[Part]:
     """Return the attempts of a step to scale, with the pauses between them; for any other operation one span."""
     if not step.tries:
-        return [Part(start, end, _look(step))]
+        return [Part(start, end, _look(step, live=live))]
     parts: list[Part] = []
     for number, each in enumerate(step.tries, 1):
         over = each.ended or end
@@ -169,15 +169,15 @@ def _parts(step: StepInfo, start: datetime, end: datetime) -> list[Part]:
             parts.append(Part(parts[-1].end, each.started, "pause", "pause before the next attempt"))
         look, words = ("step", "done") if each.error is None else ("failed", each.error)
         parts.append(Part(each.started, over, look, f"attempt {number}: {words}"))
-    if step.completed is None:
+    if step.completed is None and live:
         parts.append(Part(parts[-1].end, end, "live-wait" if step.due else "live", "the next attempt"))
     return parts
 
 
-def _look(step: StepInfo) -> str:
+def _look(step: StepInfo, *, live: bool) -> str:
     if step.error is not None:
         return "failed"
-    if step.completed is None:
+    if step.completed is None and live:
         return "live-wait" if step.kind in _WAITS else "live"
     if step.kind in _WAITS:
         return "wait"

@@ -50,12 +50,24 @@ def definition_of(given: object) -> Definition:
 
 
 def definitions_of(given: object) -> list[Definition]:
-    """Return the schedules that a JSON document describes: a list, or an object with a list under `schedules`."""
+    """Return the schedules that a JSON document describes: a list, or an object with a list under `schedules`.
+
+    Raises one `InvalidInput` with what is wrong in all of them.
+    """
     if isinstance(given, Mapping):
         given = _object(cast("object", given), "the document", ("schedules",)).get("schedules")
     if not isinstance(given, Sequence) or isinstance(given, str):
         raise InvalidInput("a set of schedules is a list of objects, or an object with such a list under `schedules`")
-    return [definition_of(each) for each in cast("Sequence[object]", given)]
+    definitions: list[Definition] = []
+    faults: list[str] = []
+    for each in cast("Sequence[object]", given):
+        try:
+            definitions.append(definition_of(each))
+        except InvalidInput as error:
+            faults.append(str(error))
+    if faults:
+        raise InvalidInput("; ".join(faults))
+    return definitions
 
 
 def changes_of(given: Mapping[str, Any], present: Mapping[str, Any], schedule: str) -> dict[str, Any]:

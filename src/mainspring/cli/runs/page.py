@@ -42,7 +42,9 @@ def show(
             echo(f"  {safe(line)}")
     if steps:
         echo("")
-        display.table(("STEP", "KIND", "NAME", "TOOK", "ATTEMPTS", "OUTCOME"), [_step_row(step, now) for step in steps])
+        display.table(
+            ("STEP", "KIND", "NAME", "TOOK", "ATTEMPTS", "OUTCOME"), [_step_row(step, now, run) for step in steps]
+        )
     if children.runs:
         echo("")
         rows = [(child.id, child.workflow, child.state, remark(child, now)) for child in children.runs]
@@ -129,15 +131,16 @@ def error_lines(error: dict[str, Any]) -> list[str]:
     return [*lines, *(line for line in notes if line not in lines)]
 
 
-def _step_row(step: StepInfo, now: datetime) -> tuple[str, ...]:
+def _step_row(step: StepInfo, now: datetime, run: RunInfo) -> tuple[str, ...]:
     took = ""
     if step.started is not None:
-        took = span(max((step.completed or now) - step.started, now - now))
+        took = span(max((step.completed or run.completed or now) - step.started, now - now))
     attempts = str(step.attempts) if step.attempts else ""
-    return step.position, step.kind, step.name if step.name != step.kind else "", took, attempts, _outcome(step, now)
+    name = step.name if step.name != step.kind else ""
+    return step.position, step.kind, name, took, attempts, _outcome(step, now, ended=run.completed is not None)
 
 
-def _outcome(step: StepInfo, now: datetime) -> str:
+def _outcome(step: StepInfo, now: datetime, *, ended: bool) -> str:
     if step.interrupted:
         return "cancelled by the workflow"
     if step.error is not None:
@@ -146,7 +149,7 @@ def _outcome(step: StepInfo, now: datetime) -> str:
     if step.completed is not None:
         child = f"{step.child}: " if step.child else ""
         return _cut(child + _cut(compact(step.output), _LONGEST_VALUE) + tried, 2 * _LONGEST_REMARK)
-    return unfinished(step, now) + tried
+    return ("the run ended before it" if ended else unfinished(step, now)) + tried
 
 
 def unfinished(step: StepInfo, now: datetime) -> str:

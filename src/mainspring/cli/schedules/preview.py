@@ -94,6 +94,10 @@ def _spec_of_text(expression: str, given: dict[str, Any]) -> Spec:
     policy = {name: given[name] for name in ("gap", "fold", "timezone") if given[name]}
     # A plain string is checked more strictly than a Cron: only an explicit dialect defines what six fields mean.
     chosen = click.get_current_context().get_parameter_source("dialect") is not click.core.ParameterSource.DEFAULT
+    if not chosen and len(fields := expression.split()) == 6 and fields[-1] == "*":
+        raise Misuse(
+            "six fields that end with a star: seconds first, or year last? For seconds write --dialect vixie, else leave the year out"
+        )
     return Spec(cron=[Cron(expression, given["dialect"]) if chosen else expression], **policy)
 
 
