@@ -88,12 +88,12 @@ async def test_a_file_that_is_replaced_under_running_processes_is_taken_over_by_
     other.write_text("0 4 * * * nobody_knows\n61 * * * * cron_job\n")
     other.replace(crontab)
     for worker in workers:
-        await asyncio.to_thread(worker.says, "is not taken over", 60)
+        await asyncio.to_thread(worker.says, "has errors; the previous one stays in force", 60)
     assert patterns(store, "cron_job") == ["0 4 * * *"]
     other.write_text("30 6 * * * cron_job\n0 7 * * * cron_job ?id=more\n")
     other.replace(crontab)
     for worker in workers:
-        await asyncio.to_thread(worker.says, "is in force now", 60)
+        await asyncio.to_thread(worker.says, "its entries are in force now", 60)
     await asyncio.to_thread(
         eventually, lambda: patterns(store, "cron_job") == ["30 6 * * *"], "the new pattern counts alone", 60
     )

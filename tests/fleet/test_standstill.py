@@ -95,7 +95,7 @@ def test_a_resource_that_hangs_while_it_closes_does_not_keep_the_worker(
         worker.send(signal.SIGTERM)
         assert worker.wait(1 + FEW_SECONDS) == 1
         name = "awaited" if "async" in what else "blocking"
-        assert f"closing the resource '{name}'; ended, other workers take over" in worker.output
+        assert f"closing the resource '{name}'; ending the process, other workers recover its runs" in worker.output
 
 
 def test_a_second_signal_ends_a_worker_whose_resource_hangs_at_once(

@@ -358,7 +358,7 @@ async def test_figures_by_state_name_and_time() -> None:
     spans = await app.runs.aggregate([], bucket="1d")
     assert sum(each.count for each in spans) == 3
     assert all(each.since is not None and each.since.hour == 0 for each in spans)
-    with pytest.raises(InvalidInput, match="no figures by colour"):
+    with pytest.raises(InvalidInput, match="cannot be grouped by colour"):
         await app.runs.aggregate(["colour"])
 
 

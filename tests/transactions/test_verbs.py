@@ -114,7 +114,7 @@ async def test_a_verb_after_the_end_of_its_transaction_is_refused(url: str) -> N
         def late() -> None:
             echo.start.sync("late")
 
-        with pytest.raises(InTransaction, match="over"):
+        with pytest.raises(InTransaction, match="the transaction has ended"):
             await asyncio.to_thread(escaped.pop().run, late)
 
 

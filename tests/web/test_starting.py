@@ -89,7 +89,7 @@ async def test_a_run_is_started_by_form_and_by_json_and_again_with_its_input(sto
         ({"workflow": "vacation", "input": {"days": "five"}}, 400, "days is a whole number"),
         ({"workflow": "vacation", "input": {"days": 1, "who": 3}}, 400, "who is a text"),
         ({"workflow": "vacation", "input": {"days": 1, "when": "now"}}, 400, "has no when"),
-        ({"workflow": "nothing", "input": {}}, 404, "no worker has ever described"),
+        ({"workflow": "nothing", "input": {}}, 404, "no worker has registered"),
         ({"workflow": "vacation", "input": {"days": 1}, "after": "1h", "at": "2030-01-01T00:00:00Z"}, 400, "not both"),
     ],
 )

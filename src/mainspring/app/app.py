@@ -62,7 +62,7 @@ DEFAULT_URL = "sqlite:///mainspring.db"
 
 def _report(left: asyncio.Task[None]) -> None:
     if not left.cancelled() and (error := left.exception()) is not None:
-        log.warning("an app whose entering was cancelled could not be left in order: %s", error)
+        log.warning("could not close an app whose start was cancelled: %s", error)
 
 
 def url_of(given: str | None) -> str:
@@ -79,7 +79,7 @@ def _checked(engine: Any, url: object) -> UsersEngine:
     from mainspring.store.external.engines import UsersEngine  # noqa: PLC0415  (only where there is one)
 
     if url is not None:
-        raise InvalidInput("App takes a URL or an engine, not both: the engine says where its database is")
+        raise InvalidInput("App takes a URL or an engine, not both: the engine has a URL of its own")
     found = UsersEngine(engine)
     found()
     return found

@@ -96,4 +96,4 @@ class Keeper(logging.Handler):
                 store.management.keep_logs(lines, self._clock.now())
             except StoreError as error:
                 self._lines.extendleft(reversed(lines))
-                log.warning("%d lines of runs' logs wait for the database: %s", len(lines), error)
+                log.warning("could not store %d log lines of runs; keeping them and retrying: %s", len(lines), error)

@@ -336,7 +336,7 @@ class CurrentRun:
                 "run.continue_as inside a run.undo block would forget what there is to undo; leave the block first"
             )
         if ex.function.at_most_once:
-            raise InvalidInput(f"{ex.function.name!r} is started at most once, so it cannot begin anew")
+            raise InvalidInput(f"{ex.function.name!r} is at_most_once, so run.continue_as cannot restart it")
         if ex.function.bound is not Bound.NOT:
             args = (ex.function.codec.decode(ex.run.input)[0][0], *args)
         text = ex.engine.check_size(

@@ -166,7 +166,7 @@ class Endings:
         try:
             found = self._ask(wanted)
         except StoreError as error:
-            log.warning("cannot ask whether runs have ended: %s", error)
+            log.warning("could not query whether the awaited runs have ended; retrying: %s", error)
             return
         for run_id in wanted:
             if run_id not in found:

@@ -395,7 +395,7 @@ class Worker:
         found = self._connection.store.unknown.review(clock.now(), patience)
         if found.marked or found.failed:
             log.warning(
-                "%d runs wait for a function that no worker knows, %d have failed for it: see `mainspring runs list --stranded`",
+                "%d runs wait for a function that no worker knows, %d failed after waiting too long for one: see `mainspring runs list --stranded`",
                 found.marked,
                 found.failed,
             )

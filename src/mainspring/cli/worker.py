@@ -305,7 +305,11 @@ class Stop:
         seconds, code, activity = self._limit
         time.sleep(seconds)
         what = activity()
-        log.warning("not stopped within %g s%s; ended, other workers take over", seconds, f", {what}" if what else "")
+        log.warning(
+            "did not stop within %g s%s; ending the process, other workers recover its runs",
+            seconds,
+            f", {what}" if what else "",
+        )
         _end(code)
 
     def when_input_ends(self) -> None:

@@ -144,13 +144,18 @@ class Ends:
         self._open[ex] = None
         if isinstance(error, StoreError):
             log.warning(
-                "run %s of %s could not be concluded, others will go on with it: %s", ex.id, ex.function.name, error
+                "run %s of %s: its end could not be recorded; another worker will recover the run: %s",
+                ex.id,
+                ex.function.name,
+                error,
             )
             if ex.function.at_most_once:
                 self._engine.given_up.add(ex.id)
             self._leave(ex, None)
         else:
-            log.error("run %s of %s could not be concluded", ex.id, ex.function.name, exc_info=error)
+            log.error(
+                "run %s of %s: its end could not be recorded; the run fails", ex.id, ex.function.name, exc_info=error
+            )
             self._engine.spawn(self._give_up(ex, error))
 
     async def _give_up(self, ex: Execution, defect: Exception) -> None:

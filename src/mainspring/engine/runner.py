@@ -183,7 +183,7 @@ async def _clear_tasks(ex: Execution) -> None:
                 task.exception()
     if ex.tasks.unfinished:
         log.error(
-            "run %s of %s: %d tasks ignore being cancelled and are abandoned",
+            "run %s of %s: %d tasks ignored their cancellation; abandoning them",
             ex.id,
             ex.function.name,
             len(ex.tasks.unfinished),
@@ -301,11 +301,11 @@ def _next_attempt(ex: Execution, finish: Finish, error: BaseException | None) ->
     try:
         pause = pause_of(run.retry, own, run.attempts, error, run.uid)
     except Exception:
-        log.exception("run %s of %s: its own test of exceptions failed, so it is not tried again", ex.id, function.name)
+        log.exception("run %s of %s: the function in Retry(on=…) raised; the run is not retried", ex.id, function.name)
         return None
     if pause is None:
         return None
-    log.info("run %s of %s failed (%s) and is tried again in %g s", ex.id, function.name, finish.reason, pause / 1e6)
+    log.info("run %s of %s failed (%s); retrying in %g s", ex.id, function.name, finish.reason, pause / 1e6)
     return finish.completed + pause
 
 
@@ -326,7 +326,7 @@ def _finish(ex: Execution, finish: Finish, *, once_more: bool = True) -> Flow:
         return None
     if ex.ahead is not None and ex.ahead.refused:
         log.error(
-            "run %s of %s has ended, and the outcome of its last step was refused after that", ex.id, ex.function.name
+            "run %s of %s has ended, but the database refused the outcome of its last step", ex.id, ex.function.name
         )
     ex.end_processed = finish.end_processed
     return Ending(ex.id, finish.state, finish.reason, finish.output, finish.error)

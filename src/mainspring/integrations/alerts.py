@@ -87,7 +87,7 @@ async def _ping(url: str) -> int | None:
     try:
         return await asyncio.to_thread(_send, url, None, {})
     except OSError as error:
-        log.warning("the check-in at %s did not get through: %s", url, error)
+        log.warning("the check-in at %s failed: %s", url, error)
         return None
 
 

@@ -208,7 +208,9 @@ class _Tracer:
                 return _Origin(int(parts[1], 16), int(parts[2], 16), sampled=bool(int(parts[3], 16) & 1))
             except ValueError:
                 log.warning(
-                    "run %s has the attribute traceparent %r, which is none; it has a trace of its own", root, given
+                    "run %s: the attribute traceparent %r is not a W3C trace context; the run gets its own trace",
+                    root,
+                    given,
                 )
         trace_id = int.from_bytes(hashlib.sha256(f"{root} {created}".encode()).digest()[:16], "big")
         provider = self._provider

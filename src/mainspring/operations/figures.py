@@ -195,7 +195,7 @@ def run_figures(store: Store, wanted: RunFilter, by: str | Sequence[str], bucket
     by = texts("by", by)
     unknown = [name for name in by if name not in GROUPS]
     if unknown:
-        raise InvalidInput(f"there are no figures by {', '.join(unknown)}; there are by {', '.join(GROUPS)}")
+        raise InvalidInput(f"runs cannot be grouped by {', '.join(unknown)}; group by {', '.join(GROUPS)}")
     span = None if bucket is None else int(bucket.total_seconds() * SECOND)
     if span is not None and span < SECOND:
         raise InvalidInput(f"a span of time is at least a second, not {bucket}")

@@ -293,7 +293,7 @@ def check_declared(schedule: str, policy: Policy) -> None:
     if policy.when_active:
         raise InvalidInput(
             f"schedule {schedule!r}: when_active is for schedules that the code declares, because their workers apply it when they start; "
-            "use catchup= to say what is made up for"
+            "use catchup= to choose which missed times are caught up"
         )
 
 

@@ -84,7 +84,7 @@ class ActivityCounter:
                 taken = {}
             self._forget(store)
         except StoreError as error:
-            log.warning("figures of ended runs could not be stored; they are kept and retried: %s", error)
+            log.warning("could not store the figures of ended runs; keeping them and retrying: %s", error)
             with self._lock:
                 for key, (count, micros) in taken.items():
                     there = self._amounts.setdefault(key, [0, 0])

@@ -108,7 +108,7 @@ class Heartbeat:
         self._on_fleet(fleet)
         for worker in self._observations.lapsed(fleet, self._worker, self._clock.monotonic()):
             freed = self._store.retire(worker.id, self._clock.now(), self._max_recoveries, self._limits())
-            log.warning("worker %s on %s is gone; released %d of its runs", worker.id, worker.host, freed)
+            log.warning("worker %s on %s is dead; released %d of its runs", worker.id, worker.host, freed)
             self._on_dead(worker, freed)
         for gone in self._store.orphaned():
             freed = self._store.retire(gone, self._clock.now(), self._max_recoveries, self._limits())

@@ -124,9 +124,9 @@ class Sweeper(Service):
         try:
             count = await self._engine.in_thread(self.sweep_values)
         except Exception as error:  # noqa: BLE001  (it is a user's own storage: the next day tries again)
-            log.warning("values outside of the database that no run needs could not be deleted: %s", error)
+            log.warning("could not delete offloaded values that no run needs; retrying in a day: %s", error)
         else:
-            log.info("%d values outside of the database that no run needs were deleted", count)
+            log.info("deleted %d offloaded values that no run needs", count)
 
     async def sweep(self) -> int:
         """Delete the outcomes that are no longer needed, and return how many rows."""
@@ -135,5 +135,5 @@ class Sweeper(Service):
             try:
                 count += await self._engine.in_thread(other.sweep, self._store.transactions)
             except Exception as error:  # noqa: BLE001  (a user's own database may raise anything; the next round retries)
-                log.warning("outcomes of transactions in %r could not be deleted, retrying later: %s", other, error)
+                log.warning("could not delete old outcomes of transactions in %r; retrying later: %s", other, error)
         return count

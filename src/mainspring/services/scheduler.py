@@ -65,7 +65,7 @@ class Scheduler(Service):
         latest, self._latest = self._latest, now
         if latest is None or now < latest - _MINUTE:
             for schedule in await self._engine.in_store(self._store.schedules.rewind, now):
-                log.warning("schedule %s was ahead of the clock, which was set back; it continues from now", schedule)
+                log.warning("schedule %s was ahead of the clock, which was set back; continuing from now", schedule)
 
     async def _forget(self, now: int) -> None:
         if self._retention is None or now < self._forget_at:

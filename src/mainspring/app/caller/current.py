@@ -94,5 +94,5 @@ def current_branch(verb: str) -> Branch:
     """Return the branch of a workflow in which a verb of `run` is called. Raise an error outside of workflows."""
     where = here()
     if isinstance(where, StepScope):
-        raise NotInRun(f"run.{verb} belongs in a workflow; inside a step nothing is recorded by itself")
+        raise NotInRun(f"run.{verb} belongs in a workflow, and this is a step; call it before or after the step")
     return where

@@ -238,7 +238,7 @@ class InRun:
     def ask(self, post: Post, codec: ValueCodec, timeout: Duration | None) -> Coroutine[Any, Any, Any]:
         ex = self._branch.execution
         if post.run == ex.id:
-            raise InvalidInput("a run that asks itself would wait for ever")
+            raise InvalidInput("a run cannot ask itself, because it would wait for ever; call the handler instead")
         post.sender = ex.id
         until = self._until(timeout)
         return self._perform(questions.ask(ex, self._branch.take_position("ask"), post, until, codec))

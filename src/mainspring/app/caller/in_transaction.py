@@ -159,7 +159,7 @@ class InTransaction:
         _refuse_waiting("read_stream")
 
     def ask(self, *_: Any, **__: Any) -> NoReturn:
-        raise InTransactionError("inside a transaction nothing can be waited for; ask before or after")
+        raise InTransactionError("a transaction cannot wait for an answer; ask before or after it")
 
     # -- messages ------------------------------------------------------------------------------------------------------
     def send(self, posts: list[Post], label: str) -> Coroutine[Any, Any, None]:
@@ -296,7 +296,7 @@ def _all_known(unknown: Sequence[str]) -> None:
 
 def _refuse_over(scope: TransactionScope) -> None:
     if scope.over:
-        raise InTransactionError("the transaction is over; what was to be part of it has to be done inside it")
+        raise InTransactionError("the transaction has ended; call this inside it")
 
 
 @contextlib.contextmanager

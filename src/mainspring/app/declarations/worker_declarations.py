@@ -123,15 +123,15 @@ class WorkerCrontab:
             try:
                 crontab.reload(self._runtime.registry)
             except InvalidInput as error:
-                log.error("the crontab has changed and is not taken over, the one before stays in force: %s", error)  # noqa: TRY400
+                log.error("the crontab has changed and has errors; the previous one stays in force: %s", error)  # noqa: TRY400
             else:
                 self._store.list_crontab(worker, self.listing())
                 self.bring()
-                log.info("the crontab %s has changed and is in force now", crontab.file)
+                log.info("the crontab %s has changed; its entries are in force now", crontab.file)
         self._crontabs().review()
 
     def _list_again(self, worker: str) -> None:
         """List the entries again if another worker took this one for dead and removed them (long silence, or a wrong clock)."""
         if any(each.id == worker and each.crontab != self._listed for each in self._store.workers()):
-            log.warning("worker %s was taken for dead by another one that started: it lists its crontab again", worker)
+            log.warning("another worker that started took worker %s for dead; listing its crontab again", worker)
             self._store.list_crontab(worker, self._listed)

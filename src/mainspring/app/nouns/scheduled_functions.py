@@ -83,7 +83,7 @@ def _spend(runtime: Runtime, call: Call[Any], text: str) -> None:
     after = max(quota.functions / settings.schedule_functions, quota.size / settings.schedule_bytes)
     if before < _NEARLY <= after:
         log.warning(
-            "one execution has scheduled %d functions with %d bytes of arguments: the limits are %d and %d",
+            "one execution has scheduled %d functions with %d bytes of arguments; it fails beyond %d functions or %d bytes",
             quota.functions,
             quota.size,
             settings.schedule_functions,

@@ -129,7 +129,7 @@ class Halting:
             try:
                 await self._engine.in_thread(self._engine.store.cancel, [ex.id], "timeout", self._engine.clock.now())
             except StoreError as error:
-                log.warning("run %s is out of time, but cannot be cancelled yet: %s", ex.id, error)
+                log.warning("run %s has timed out and cannot be cancelled yet; retrying: %s", ex.id, error)
                 await asyncio.sleep(self._engine.patience)
             else:
                 return
@@ -147,7 +147,7 @@ class Halting:
             try:
                 steps = await engine.in_thread(engine.store.steps, ex.id)
             except StoreError as error:
-                log.warning("run %s has something to undo, and waits for the database: %s", ex.id, error)
+                log.warning("run %s has compensations to execute and waits for the database: %s", ex.id, error)
                 await asyncio.sleep(engine.patience)
                 continue
             if engine.accepting:

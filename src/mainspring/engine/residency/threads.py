@@ -91,7 +91,7 @@ class ElasticPool(Executor):
             if self.call_later is None or _NO_THREAD not in str(error):
                 raise
             # The executor has queued the call: a thread that becomes idle, or is started later, executes it.
-            log.warning("%s for %s: work waits for one of those that run", error, self._name)
+            log.warning("%s for %s; calls wait until one of its running threads is idle", error, self._name)
             self.call_later(_AGAIN_SECONDS, self._try_again)
         self._executing += 1
 

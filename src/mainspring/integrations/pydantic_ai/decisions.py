@@ -106,7 +106,7 @@ class Decisions:
             del waiting[call]
             return True
         log.warning(
-            "run %s: a message decides the tool call %r, which waits for no %s; ignored", run.id, call, waits_for
+            "run %s: ignored a message for the tool call %r, which does not wait for a %s", run.id, call, waits_for
         )
         return False
 

@@ -108,7 +108,7 @@ class Starting:
         for each in self.functions():
             if each.name == name:
                 return each
-        raise NotFound(f"no worker has ever described a function {name!r}; start a worker that has it")
+        raise NotFound(f"no worker has registered a function {name!r}; start a worker that has it")
 
     @START_ACTIONS(lambda _, started: Answer(f"{started} is started", {"run": started}, started))
     def start(

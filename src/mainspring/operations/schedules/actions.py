@@ -340,7 +340,7 @@ def parts_to_apply(
 ) -> list[Callable[[Schedules], dict[str, str]]]:
     """Return the parts of `apply`, each of which may be a transaction of its own. The first part checks all definitions."""
     if not check_text("the name of a group of schedules", group).strip():
-        raise InvalidInput("a group of schedules has a name")
+        raise InvalidInput("the name of a group of schedules must not be blank")
     if group == CRONTAB:
         raise InvalidInput(f"the group {CRONTAB!r} belongs to crontab files; give this one another name")
     ids = [check_schedule_id(definition.id) for definition in definitions]

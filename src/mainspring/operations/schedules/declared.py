@@ -205,7 +205,7 @@ class Declared:
         new.app, new.version = self._app, self._version
         new.declared = declared_json(definition.columns())
         if new.upcoming is None and not definition.spec.is_empty:
-            log.warning("schedule %s (%s) has no time any more", new.id, definition.spec.describe())
+            log.warning("schedule %s (%s) has no future times", new.id, definition.spec.describe())
         if not self._store.schedules.create([new]):
             return None
         row = self._store.schedules.get(definition.id)  # created at run time, or just now by another process

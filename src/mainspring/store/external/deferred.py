@@ -70,13 +70,21 @@ class Deferred(Struct):
             started = yield from start(tx, [Start(run) for run in self.starts])
             for run, answer in zip(self.starts, started, strict=True):
                 if answer.workflow != run.workflow:
-                    log.error("%r was to be started as %r, which is a run of %r", run.workflow, run.id, answer.workflow)
+                    log.error(
+                        "a transaction in another database started %r with the id %r, which belongs to a run of %r; it is not started",
+                        run.workflow,
+                        run.id,
+                        answer.workflow,
+                    )
         outgoing: list[Outgoing] = [*self.posts, *self.entries]
         if outgoing:
             unknown = (yield from send(tx, Send(outgoing[0].run, outgoing))).unknown
             if unknown:
                 there = [each for each in outgoing if each.run not in unknown]
                 yield from send(tx, Send(outgoing[0].run, there))
-                log.error("there is no run %s any more to send to", ", ".join(map(repr, unknown)))
+                log.error(
+                    "a transaction in another database sent to %s, which was not found; the message is dropped",
+                    ", ".join(map(repr, unknown)),
+                )
         for each in self.cancels:
             yield from cancel(tx, each.ids, each.reason)

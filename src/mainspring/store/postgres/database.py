@@ -103,7 +103,7 @@ def translate(error: psycopg.Error, where: str) -> Exception:
     """Translate an error that means that the database cannot be used into the library's. Return others as they are."""
     state = error.sqlstate or ""
     if state == "53100":
-        return StoreFull(f"no room on the disk of {where}: {error}; work goes on when there is")
+        return StoreFull(f"the disk of {where} is full: {error}; work continues when there is space")
     if state in {"42P01", "3F000", "42703"}:
         return SchemaError(f"the tables at {where} are not there as this code needs them: {error}")
     if state == "42501":

@@ -87,7 +87,7 @@ class Listener:
         try:
             self._on_signal(signal)
         except Exception:
-            log.exception("a notification from another process was not understood")
+            log.exception("could not process a notification from another process; polling finds its runs")
 
     def _echoes(self, connection: Connection, arrived: Notifications) -> bool:
         """Whether a notification to itself arrives.

@@ -106,7 +106,9 @@ class PostgresTransactions(Transactions):
             try:
                 await (whole(waking) if joined.is_async else waking)
             except StoreUnavailable as error:  # the transaction is committed all the same
-                log.warning("runs that wait for what a transaction did may be woken late: %s", error)
+                log.warning(
+                    "runs that wait for the changes of a transaction may wake late, at the next poll: %s", error
+                )
         if joined.changes:
             self._notify(joined.changes.signal())
 

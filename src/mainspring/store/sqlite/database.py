@@ -44,7 +44,7 @@ def raise_translated(error: sqlite3.Error, path: str) -> NoReturn:
     """Raise the library's error for a database that cannot be used. Raise any other error as it is."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code == sqlite3.SQLITE_FULL:
-        raise StoreFull(f"no room on the disk of {path}: {error}; work goes on when there is") from error
+        raise StoreFull(f"the disk of {path} is full: {error}; work continues when there is space") from error
     if code in _UNAVAILABLE:
         others = "".join(f"; {holder}" for holder in turns.holders(path)) if code == sqlite3.SQLITE_BUSY else ""
         raise StoreUnavailable(f"the database {path} cannot be used now: {error}{others}") from error
@@ -371,7 +371,7 @@ class Database:
         """Raise if the file was removed or replaced: writes to the open file would be visible to no other process."""
         if self._opened is not None and self._opened != _identity(self.path):
             raise StoreReplaced(
-                f"the database {self.path} was removed or replaced since it was opened; put it back, or start this process again"
+                f"the database {self.path} was removed or replaced since it was opened; put it back, or restart this process"
             )
 
     def _has_turn(self) -> bool:

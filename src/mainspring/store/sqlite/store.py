@@ -122,7 +122,7 @@ class SqliteStore(SqlStore):
             try:
                 version = self._db.foreign_commits()
             except StoreError as error:
-                log.warning("cannot watch the database for the work of other processes: %s", error)
+                log.warning("cannot poll the database for changes of other processes; retrying: %s", error)
                 continue
             if version != seen:
                 keen = _KEEN_LOOKS
