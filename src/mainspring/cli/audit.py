@@ -21,7 +21,7 @@ R = TypeVar("R")
 
 def reason_option(function: F) -> F:
     """Add `--reason` to a command that changes something."""
-    return click.option("--reason", help="Why. Recorded in the audit log, with the user.")(function)
+    return click.option("--reason", help="The reason. Recorded in the audit log, with the user.")(function)
 
 
 def carry_out(

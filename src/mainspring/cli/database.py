@@ -65,17 +65,21 @@ def sql(dialect: str | None, url: str) -> None:
 @db.command
 @click.argument("target", required=False)
 @url_option
-@click.option("--older-than", metavar="DURATION", help="Runs that ended so long ago.  [default: the setting retention]")
+@click.option(
+    "--older-than",
+    metavar="DURATION",
+    help="Delete runs that ended longer ago than this.  [default: the setting retention]",
+)
 @click.option(
     "--functions-older-than",
     metavar="DURATION",
-    help="Scheduled functions that ended so long ago.  [default: the setting function_retention, 7d]",
+    help="Delete scheduled functions that ended longer ago than this.  [default: the setting function_retention, 7d]",
 )
 @click.option(
     "--keep-last",
     metavar="N",
     type=click.IntRange(1),
-    help="All but the latest so many of each function.  [default: the setting keep_last]",
+    help="Keep the latest N runs of each function.  [default: the setting keep_last]",
 )
 @click.option("--name", "names", metavar="NAME", multiple=True, help="Only runs of this function. Repeatable.")
 @click.option("--dry-run", is_flag=True, help="Only print how many there are.")

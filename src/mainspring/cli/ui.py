@@ -39,7 +39,7 @@ def serving_options(function: F) -> F:
             envvar="MAINSPRING_TOKEN",
             show_envvar=True,
             metavar="SECRET",
-            help="The secret that a browser has to send. Needed for any --host but loopback.",
+            help="The token to sign in with. Required unless --host is a loopback address.",
         ),
         click.option(
             "--port",

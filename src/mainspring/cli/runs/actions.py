@@ -80,7 +80,9 @@ def _command(
         url_option,
         filter_options(TRAITS),
         *options,
-        click.option("--reason", help="Why. Recorded in the audit log, with the user, and with runs that this ends."),
+        click.option(
+            "--reason", help="The reason. Recorded in the audit log, with the user, and with runs that this ends."
+        ),
         click.option("--yes", is_flag=True, help="Do not ask."),
     )
     for decorator in reversed(decorators):
@@ -246,7 +248,9 @@ reschedule = _command(
 """,
     _reschedule,
     [
-        click.option("--after", type=duration, metavar="DURATION", help="So long from now, such as 1h30m. 0: at once."),
+        click.option(
+            "--after", type=duration, metavar="DURATION", help="Begin after this duration, such as 1h30m. 0: at once."
+        ),
         click.option("--priority", type=int, help="Smaller first."),
         click.option("--attempts", type=click.IntRange(min=0), help="The number of attempts that count as made."),
     ],

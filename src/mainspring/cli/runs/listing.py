@@ -53,7 +53,7 @@ for command in actions.COMMANDS:
 @runs.command(name="list")
 @url_option
 @filter_options(TRAITS)
-@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="How many.")
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="The largest number to print.")
 @click.option("--after", metavar="CURSOR", help="Continue after a page: the cursor that it printed.")
 @click.option("--long", "is_long", is_flag=True, help="More columns: queue, schedule, version, parent and attributes.")
 @output_option("table", "json", "jsonl", "ids")
@@ -104,7 +104,7 @@ def _long_row(run: RunInfo, now: datetime) -> tuple[str, ...]:
 @url_option
 @filter_options(TRAITS)
 @click.option(
-    "--every", type=click.FloatRange(min=0.1), default=1.0, show_default=True, help="Seconds between two looks."
+    "--every", type=click.FloatRange(min=0.1), default=1.0, show_default=True, help="Seconds between two refreshes."
 )
 @output_option("table", "jsonl", "ids")
 @click.pass_context
@@ -217,7 +217,7 @@ def count(url: str, by: tuple[str, ...], bucket: str | None, output: str, **filt
     type=click.IntRange(1, MOST_RUNS),
     default=LATEST,
     show_default=True,
-    help="Of so many runs, the latest.",
+    help="Use the latest N runs.",
 )
 @output_option("table", "json")
 def step_figures(function: str, url: str, last: int, output: str) -> None:

@@ -166,7 +166,8 @@ def apply(file: str, url: str, reason: str | None, output: str, *, prune: bool, 
 @_command("pause", "An ID of - reads ids from stdin.")
 @click.argument("schedules", metavar="ID…", nargs=-1, required=True)
 @click.option(
-    "--reason", help="Why. Shown with the schedule and its skipped ticks, and recorded in the audit log with the user."
+    "--reason",
+    help="The reason. Shown with the schedule and its skipped ticks, and recorded in the audit log with the user.",
 )
 @click.option("--until", metavar="TIME", help="Resume at this time. 2h: in two hours.")
 @url_option
@@ -181,7 +182,7 @@ def pause(schedules: tuple[str, ...], url: str, reason: str | None, until: str |
 
 @_command("resume")
 @click.argument("schedules", metavar="ID…", nargs=-1, required=True)
-@click.option("--reason", help="Why. Shown with the schedule, and recorded in the audit log with the user.")
+@click.option("--reason", help="The reason. Shown with the schedule, and recorded in the audit log with the user.")
 @url_option
 def resume(schedules: tuple[str, ...], url: str, reason: str | None) -> None:
     with connect(url, Settings()) as operations:
@@ -193,7 +194,7 @@ def resume(schedules: tuple[str, ...], url: str, reason: str | None) -> None:
 
 @_command("trigger", "Prints the id of the run. Exit code 1 if none was started.")
 @click.argument("schedule", metavar="ID")
-@click.option("--overlap", metavar="POLICY", help="Instead of the schedule's own.")
+@click.option("--overlap", metavar="POLICY", help="The overlap policy for this run.  [default: the schedule's own]")
 @url_option
 @reason_option
 @output_option("table", "json")
@@ -267,7 +268,7 @@ def _backfill_row(info: BackfillInfo) -> tuple[str, ...]:
 @_command("skip", "Prints its time.")
 @click.argument("schedule", metavar="ID")
 @click.option("--at", "when", metavar="TIME", help="The tick of this nominal time instead of the next one.")
-@click.option("--undo", is_flag=True, help="Do not skip it any more.")
+@click.option("--undo", is_flag=True, help="Undo the skip.")
 @url_option
 @reason_option
 def skip(schedule: str, url: str, reason: str | None, when: str | None, *, undo: bool) -> None:

@@ -31,7 +31,9 @@ _NONE = "none"
 
 _FLAGS = (
     click.option("--workflow", metavar="NAME", help="The function to start."),
-    click.option("--arg", "args", multiple=True, metavar="JSON", help="An argument of it, in order. Repeatable."),
+    click.option(
+        "--arg", "args", multiple=True, metavar="JSON", help="An argument of the function, in order. Repeatable."
+    ),
     click.option("--input", "input_", metavar="JSON", help="Its arguments as an object by name."),
     click.option("--run-id", metavar="TEXT", help="The prefix of its runs' ids.  [default: the schedule's id]"),
     click.option("--timeout", metavar="DURATION", help="The timeout of its runs."),
@@ -49,7 +51,7 @@ _FLAGS = (
     click.option("--timezone", metavar="ZONE", help="An IANA name such as Europe/Paris.  [default: UTC]"),
     click.option("--start", metavar="TIME", help="Not before this time, in that zone unless it has an offset."),
     click.option("--end", metavar="TIME", help="Not after this time, in that zone unless it has an offset."),
-    click.option("--jitter", metavar="DURATION", help="Start up to so much later."),
+    click.option("--jitter", metavar="DURATION", help="Delay each start by up to this duration."),
     click.option("--gap", type=click.Choice(GAPS), help="Times that the clocks jump over."),
     click.option("--fold", type=click.Choice(FOLDS), help="Times that the clocks show twice."),
     click.option("--spec", "spec_file", metavar="FILE", help="The whole spec as JSON instead. - reads it from stdin."),

@@ -37,7 +37,7 @@ for change in CHANGES:
 @schedules.command(name="list")
 @url_option
 @filter_options(SCHEDULE_FILTERS)
-@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="How many.")
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="The largest number to print.")
 @click.option("--after", metavar="ID", help="Continue after a page: the cursor that it printed.")
 @output_option("table", "json", "jsonl", "ids")
 def list_(url: str, limit: int, after: str | None, output: str, **filters: Any) -> None:
@@ -88,7 +88,12 @@ def count(url: str, output: str, **filters: Any) -> None:
 @click.option("--after", metavar="TIME", default="now", show_default=True, help="From this time on. 2h: in two hours.")
 @click.option("--until", metavar="TIME", help="Up to this time, included. 2h: in two hours.")
 @click.option(
-    "--count", "most", type=click.IntRange(1, 100_000), default=20, show_default=True, help="At most so many."
+    "--count",
+    "most",
+    type=click.IntRange(1, 100_000),
+    default=20,
+    show_default=True,
+    help="The largest number to print.",
 )
 @output_option("table", "json", "jsonl")
 def times(schedule: str, url: str, after: str, until: str | None, *, most: int, output: str) -> None:
@@ -139,7 +144,7 @@ def show(schedule: str, url: str, output: str) -> None:
     type=click.Choice([outcome.value for outcome in TickOutcome]),
     help="Only with this outcome. Repeatable.",
 )
-@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="How many.")
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="The largest number to print.")
 @click.option("--after", metavar="CURSOR", help="Continue after a page: the cursor that it printed.")
 @output_option("table", "json", "ids")
 def ticks(
