@@ -123,6 +123,21 @@ def test_a_database_that_cannot_be_reached_is_wrong_and_the_password_is_not_show
     assert "secret" not in result.output
 
 
+@pytest.mark.parametrize(
+    "content", [b"not a database at all", None, b"SQLite format 3\x00" + b"\x10\x00\x01\x01" * 1_000]
+)
+def test_a_file_that_is_no_database_is_a_finding(mainspring: Mainspring, tmp_path: Path, content: bytes | None) -> None:
+    file = tmp_path / "odd.db"
+    if content is None:
+        file.mkdir()
+    else:
+        file.write_bytes(content)
+    result = mainspring("doctor", "--url", f"sqlite:///{file}")
+    assert result.exit_code == 1
+    assert f"wrong    database    sqlite:///{file} cannot be read: " in result.stdout
+    assert "restore a backup" in result.stderr
+
+
 def test_tables_that_are_behind_are_wrong(mainspring: Mainspring, tmp_path: Path) -> None:
     (tmp_path / "empty.db").touch()
     result = mainspring("doctor", "--url", f"sqlite:///{tmp_path}/empty.db")

@@ -79,6 +79,7 @@ def test_the_modules_an_app_names_are_imported(write: Callable[[str, str], Path]
         ("broken_syntax.py", r"broken_syntax.py, line 1: SyntaxError"),
         ("empty", "there is no App in it"),
         ("lost_imports", "imports=… cannot be imported: ModuleNotFoundError: No module named 'not_there'"),
+        ("wrong_settings", r"wrong_settings.py, line 2: InvalidSettings"),
         (":app", "names no module"),
     ],
 )
@@ -91,6 +92,8 @@ def test_a_target_that_is_none_is_an_error_that_helps(
         write("broken_syntax.py", "def\n")
     if target == "empty":
         write("empty.py", "")
+    if target == "wrong_settings":
+        write("wrong_settings.py", "from mainspring import App, Settings\napp = App(settings=Settings(lease=-1))\n")
     if target == "lost_imports":
         write("lost_imports.py", "from mainspring import App\napp = App(imports=['not_there'])\n")
     with pytest.raises(InvalidInput, match=words):

@@ -123,6 +123,8 @@ def _cause(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         return f"{error.filename}, line {error.lineno}: {type(error).__name__}: {error.msg}"
     frames = traceback.extract_tb(error.__traceback__)
-    theirs = [frame for frame in frames if "importlib" not in frame.filename and not frame.filename.startswith(_OURS)]
+    theirs = [
+        frame for frame in frames if "importlib" not in frame.filename and not frame.filename.startswith((_OURS, "<"))
+    ]
     where = f"{theirs[-1].filename}, line {theirs[-1].lineno}: " if theirs else ""
     return f"{where}{type(error).__name__}: {error}"

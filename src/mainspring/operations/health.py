@@ -63,8 +63,12 @@ def examine(url: str, settings: ConnectionSettings, lease: float) -> Iterator[Fi
         report = database.check(url, settings)
     except InvalidInput:
         raise
-    except (MainspringError, OSError) as error:
-        yield Finding("database", WRONG, " ".join(str(error).split()))
+    except Exception as error:  # noqa: BLE001  (a file that is not a database raises what its driver raises)
+        expected = isinstance(error, MainspringError)
+        found = _words(error) if expected else f"{shown(url)} cannot be read: {_words(error)}"
+        yield Finding(
+            "database", WRONG, found, None if expected else "restore a backup, or give another one with --url"
+        )
         return
     yield Finding("database", OK, f"{shown(url)} ({', '.join(f'{name} {value}' for name, value in kind.items())})")
     if kind.get("journal mode", "wal") != "wal":
