@@ -66,10 +66,10 @@ class Settings:
         604_800.0, "duration or none", "how long ended functions of run_after and run_at are kept", low=0
     )
     tick_retention: float | None = _setting(
-        7_776_000.0, "duration or none", "how long it is remembered what became of a schedule's ticks", low=60
+        7_776_000.0, "duration or none", "how long ticks of schedules are kept", low=60
     )
-    poll: float = _setting(5.0, "duration", "how often to look without being woken", low=0.01)
-    grace: float = _setting(10.0, "duration", "how long steps in flight may go on when a worker stops", low=0)
+    poll: float = _setting(5.0, "duration", "how often a worker polls without a notification", low=0.01)
+    grace: float = _setting(10.0, "duration", "how long steps may continue when a worker stops", low=0)
     synchronous: str = _setting(
         "FULL", "str", "SQLite: when a commit counts as done", choices=("FULL", "NORMAL", "OFF", "EXTRA")
     )
@@ -80,12 +80,12 @@ class Settings:
         8, "int", "PostgreSQL: the most connections that a process opens; callers wait for one beyond that", low=3
     )
     notify: bool = _setting(
-        "yes", "bool", "PostgreSQL: notify other processes of what was committed; off: they look for it every `poll`"
+        "yes", "bool", "PostgreSQL: notify other processes of what was committed; off: they find it when they poll"
     )
     keep_logs: str = _setting(
         "off",
         "str",
-        "what is logged inside runs is kept from this level on, and shown with them",
+        "the level from which lines that are logged inside runs are kept and shown with them",
         choices=("off", "debug", "info", "warning", "error"),
     )
     payloads: str = _setting(
@@ -96,7 +96,7 @@ class Settings:
     migrate: bool = _setting(
         "yes", "bool", "bring the tables up to date when connecting, instead of only checking them"
     )
-    work: bool = _setting("yes", "bool", "execute runs when the app is entered; off: only start and ask")
+    work: bool = _setting("yes", "bool", "execute runs when the app is entered; off: only start runs and read them")
     queues: frozenset[str] | None = _setting(
         None, "names or none", "queues to take runs from, separated by commas; none: all of them"
     )
