@@ -204,3 +204,35 @@ async def test_a_resumed_run_wakes_the_branch_again_that_an_undone_block_had_wok
         await plant.app.send("r", "go", None)
         assert await handle.result() == ["a", "b"]
     assert plant.executed == ["a", "b", "not a", "a"]
+
+
+async def test_a_block_that_was_undone_beside_a_failed_branch_is_executed_again_as_a_whole(store_url: str) -> None:
+    """What a `finally:` has released stays released, as the step that took it stays recorded; a `run.undo` block is the way to take it again."""
+    plant = Plant()
+
+    @plant.app.workflow(retry=TWICE)
+    async def work() -> list[Any]:
+        waits = asyncio.Event()
+
+        async def beside() -> str:
+            async with run.undo() as undo:
+                await plant.note("taken")
+                undo.push(plant.note.bind("released"))
+                waits.set()
+                await run.receive("go")
+                return await plant.note("used")
+
+        async def checking() -> str:
+            await waits.wait()
+            return await plant.check()
+
+        async with asyncio.TaskGroup() as group:
+            both = group.create_task(beside()), group.create_task(checking())
+        return [each.result() for each in both]
+
+    async with world(plant.app, url=store_url) as w:
+        handle = await work.options(id="r").start()
+        await w.advance("1m")
+        await plant.app.send("r", "go", None)
+        assert await handle.result() == ["used", "checked"]
+    assert plant.executed == ["taken", "check", "released", "taken", "check", "used"]
