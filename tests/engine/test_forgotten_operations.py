@@ -10,6 +10,7 @@ import pytest
 from mainspring import App, Question, Retry, Tx, run
 from mainspring.errors import Interrupted
 from mainspring.testing import world
+from tests.engine.lives import another_process
 
 TWICE = Retry(2, first=1)
 _double = Question("double", str, str)
@@ -284,3 +285,40 @@ async def test_what_was_undone_is_done_anew_by_a_resumed_run_and_undone_anew(sto
         assert len([*await shop.app.runs.list(workflow="child")]) == 3
     assert len(set(shop.keys["charge"])) == len(shop.keys["charge"]) == 3
     assert len(set(shop.keys["refund"])) == len(shop.keys["refund"]) == 2
+
+
+async def test_code_behind_a_forgotten_operation_has_keys_of_its_own(store_url: str) -> None:
+    shop = Shop()
+    keys: dict[str, set[str]] = {}
+
+    def note(what: str) -> None:
+        keys.setdefault(what, set()).add(f"{run.step_key} {run.uuid()}")
+
+    @shop.app.workflow(retry=TWICE)
+    async def work() -> None:
+        note("before")
+        await shop.outside("first")
+        note("between")
+        try:
+            await shop.check(run.attempt == 1)
+        except ConnectionError:
+            note("in the handler")
+            await shop.outside("handled")
+            note("after the handler")
+            raise
+        note("checked")
+        await shop.outside("done")
+        note("done")
+        await run.receive("go")
+
+    async with world(shop.app, url=store_url) as w:
+        handle = await work.options(id="r").start()
+        await w.advance("1m")
+        await another_process(w)
+        await shop.app.send("r", "go", None)
+        await handle.result()
+    assert {what: len(found) for what, found in keys.items()} == dict.fromkeys(keys, 1), (
+        "each is the same in every replay"
+    )
+    found = [key for each in keys.values() for both in each for key in both.split()]
+    assert len(set(found)) == len(found) == 12

@@ -66,6 +66,11 @@ class Edition(Struct, frozen=True, array_like=True):
         """Read a note. None: nothing was forgotten."""
         return cls() if text is None else msgspec.json.decode(text, type=cls)
 
+    @property
+    def latest(self) -> int:
+        """The epoch in which the run last forgot an operation. 0: never."""
+        return max(self.succeeded, self.failed)
+
     def number(self, name: str) -> int:
         """The number that distinguishes an operation from those that the run forgot at its position; 0 if it need not."""
         if self.name is None:
@@ -80,7 +85,9 @@ class Edition(Struct, frozen=True, array_like=True):
         """Return what is known when the next operation at this position is forgotten, too."""
         if step.output is not None and step.completed is not None:
             return Edition(epoch)
-        return Edition(self.succeeded, step.name, epoch, self.number(step.name), asked)
+        _, own, number = (step.child or "").rpartition(f"/{step.position}~")
+        had = int(number) if own and number.isdigit() else self.number(step.name)
+        return Edition(self.succeeded, step.name, epoch, had, asked)
 
 
 class Forgotten(Struct):

@@ -97,15 +97,19 @@ class Branch:
     def next_draw(self) -> str:
         """A number for something drawn by chance: the same in every replay."""
         self._draws += 1
-        return f"{self.prefix}{self._draws}"
+        return f"{self.prefix}{self._draws}{self._since_forgotten()}"
 
     def last_position(self) -> str:
         """The position of the operation called last, or of the branch itself before the first."""
         return f"{self.prefix}{self._operations - 1}" if self._operations else self.prefix
 
     def last_place(self) -> str:
-        """The same, for keys."""
-        return self.last_position()
+        """The same, for keys: code behind an operation that the run has forgotten has others than before."""
+        return f"{self.last_position()}{self._since_forgotten()}"
+
+    def _since_forgotten(self) -> str:
+        number = self.execution.history.edition(self.last_position()).latest
+        return f"~{number}" if number else ""
 
     def is_ahead(self, position: str) -> bool:
         """Whether this branch has not reached a position: its operation is not called yet, or its task is not created yet."""
