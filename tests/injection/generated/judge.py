@@ -259,7 +259,7 @@ def _undone(record: Record, runs: dict[str, Run], steps: dict[str, list[Step]]) 
 
 def _rows(program: Program, record: Record, runs: dict[str, Run]) -> Iterator[str]:
     """Each transaction was committed once."""
-    again = _made_again(program)
+    again = made_again(program)
     for name in ("rows", "rows elsewhere"):
         rows = runs.get(name)
         if rows is None or rows.state is not State.SUCCEEDED:
@@ -272,15 +272,15 @@ def _rows(program: Program, record: Record, runs: dict[str, Run]) -> Iterator[st
                 yield f"rows: transaction {label} was committed {times} times"
 
 
-def _made_again(program: Program) -> set[str]:
-    """Transactions that a retry of the run makes once more: after the exception that ended the attempt, or undone with a block."""
+def made_again(program: Program) -> set[str]:
+    """Operations that a retry of the run makes once more: after the exception that ended the attempt, or undone with a block."""
     if not program.retried:
         return set()
     found: set[str] = set()
     for node in program.walk():
         parts = {"try": node.parts[1:], "swallow": node.parts[1:], "undo": node.parts}.get(node.kind, ())
         parts = node.parts if node.kind in {"spawn_join", "spawn_cancel", "shield", "later", "race"} else parts
-        labels = [each.number for part in parts for each in part.walk() if each.kind in {"transaction", "flaky"}]
+        labels = [each.number for part in parts for each in part.walk()]
         found |= {f"{generation}.{number}" for generation in range(2) for number in labels}
     return found
 

@@ -7,7 +7,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from tests.injection.generated.interpreter import TOPIC, Functions
-from tests.injection.generated.judge import Results, judge, optional_labels
+from tests.injection.generated.judge import Results, judge, made_again, optional_labels
 from tests.injection.generated.program import program
 from tests.injection.scene import Shape
 
@@ -39,7 +39,7 @@ def generated(name: str) -> Shape:
         partial(_build, made),
         {_MAIN: str(made)},
         (_MAIN,),
-        once=frozenset(label for label, node in labels if node.given["how"] == "once"),
+        once=frozenset(label for label, node in labels if node.given["how"] == "once") - made_again(made),
         tries=_Tries() if made.retried else {label: 1 + node.given.get("fails", 0) for label, node in labels},
         optional=frozenset(optional_labels(made)),
         check=partial(_check, Results(made)),
