@@ -14,7 +14,6 @@ from msgspec import Struct, field
 from mainspring.codec import decode_exception, encode_exception
 from mainspring.engine.replay.asyncio_sleep_warning import not_durable_until
 from mainspring.engine.replay.signals import HandedBack, Lost, Stopped
-from mainspring.engine.replay.watchdog import watch_for_disagreement
 from mainspring.engine.residency.phases import Phase
 from mainspring.errors import Conflict, MainspringError, NotSerializable, RemoteError, RunCancelled, RunTimedOut
 from mainspring.model.retry_scope import UNDO
@@ -229,7 +228,6 @@ def end_of_record(ex: Execution, position: str, *, together: bool = False) -> Fl
     """Wait until all recorded outcomes are delivered. In a `def` run they are, unless the code disagrees with the record."""
     hold = ex.history.delivery.frontier() if ex.function.on_loop or together else None
     if hold is not None:
-        watch_for_disagreement(ex, position)
         yield Hold(hold)
     elif ex.history.delivery.replaying:
         raise ex.disagree(f"position {position} is new, but the record goes on")
@@ -413,8 +411,10 @@ def _stop(ex: Execution) -> NoReturn:
 
 
 def error_text(ending: Ending) -> str:
-    """The stored exception of a run that did not succeed."""
-    return ending.error if ending.error is not None else encode_exception(failure_of(ending))
+    """The stored exception of a run that did not succeed. A run that was cancelled between two attempts still has that of the last attempt."""
+    if ending.error is not None and ending.state is not State.CANCELLED:
+        return ending.error
+    return encode_exception(failure_of(ending))
 
 
 def failure_of(ending: Ending) -> BaseException:

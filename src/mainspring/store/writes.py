@@ -104,6 +104,16 @@ class RecordAndSend(RecordStep):
     """The number of the message that this operation receives."""
 
 
+class RecordAndRevive(RecordStep):
+    """Record the beginning of a wait for a child, and let the child continue if it has failed or was cancelled.
+
+    A retry of the run has forgotten how the child had ended. `watch` is the child; a run that is no child of this one is left alone.
+    """
+
+    asked: bool = False
+    """Whether an operator has asked for the retry."""
+
+
 class Send(Struct):
     """Send messages that are no outcome of an operation: from outside runs, or inside a step.
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from mainspring.codec import summarize_exception
 from mainspring.engine.effects import (
@@ -30,7 +30,7 @@ from mainspring.engine.replay.signals import Lost
 from mainspring.errors import Conflict, Interrupted, NotFound, StillRunning
 from mainspring.model.runs import Step
 from mainspring.store.verbs.start import is_last_attempt
-from mainspring.store.writes import RecordStep, Verdict
+from mainspring.store.writes import RecordAndRevive, RecordStep, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -210,9 +210,35 @@ def call(ex: Execution, position: str, name: str, make: Make, result: ValueCodec
     if recorded is not None:
         return (yield from _await_run(ex, recorded, result, starts=[]))
     (child,) = starts = make()
+    if (yield from _takes_up(ex, position, name, child)):
+        starts = []
     ex.engine.local_starts.reserve_each(starts, in_run=True)
     record = Step(ex.id, position, "call", name, started=ex.begins(), child=child.id)
     return (yield from _await_run(ex, record, result, starts=starts))
+
+
+def _takes_up(ex: Execution, position: str, name: str, child: NewRun) -> Flow:
+    """Whether the call continues the child of a call that a retry has forgotten: it has the same input. With another input it is another child."""
+    edition = ex.history.edition(position)
+    if edition.name != name:
+        return False
+    before: Run | None = yield Consult(lambda: ex.engine.store.run(child.id))
+    if before is None or (before.parent, before.workflow) != (ex.id, child.workflow):
+        return False
+    if child.id != ex.child_id(ex.history.place(position, name)) or _is_same_input(ex, before, child):
+        return True
+    child.id = ex.child_id(f"{position}~{edition.failed}")
+    return False
+
+
+def _is_same_input(ex: Execution, before: Run, child: NewRun) -> bool:
+    if before.input == child.input:
+        return True
+    codec = ex.engine.registry.get(child.workflow).codec
+    try:
+        return bool(codec.decode(before.input) == codec.decode(child.input))  # a set has no order
+    except Exception:  # noqa: BLE001  (the function has other parameters now, or its values compare in their own way)
+        return False
 
 
 def result(
@@ -251,10 +277,14 @@ def _await_run(ex: Execution, record: Step, codec: ValueCodec, *, starts: list[N
 
 def _ending(ex: Execution, record: Step, *, starts: list[NewRun]) -> Flow:
     """Wait for the end of a run. Return its ending, or the exception if the run cannot be awaited or the time is over."""
+    edition = ex.history.edition(record.position)
+    begins = record.epoch == 0  # one that was recorded has the epoch of the worker that recorded it
     record.epoch = ex.epoch
     with ex.wait(until=record.due, child=record.child) as wait:
         write = waiting_write(ex, record)
         write.starts, write.watch = starts, record.child
+        if begins and edition.name == record.name and not starts:
+            write = RecordAndRevive(**structs.asdict(write), asked=edition.asked)
         answer = yield from _begin(ex, write)
         if answer.verdict is Verdict.TAKEN or answer.missing:
             taken = answer.taken

@@ -27,6 +27,7 @@ from mainspring.store.writes import (
     ContinueAs,
     DiscardOutcome,
     Finish,
+    RecordAndRevive,
     RecordAndSend,
     Recorded,
     RecordStep,
@@ -313,8 +314,8 @@ def _note_values(op: Finish) -> dict[str, Any]:
 
 
 _ORDER = (
-    *(Start, RecordStep, RecordAndSend, Send, DiscardOutcome, Suspend, Release, RetryLater, ContinueAs, Compensate),
-    Finish,
+    *(Start, RecordStep, RecordAndSend, RecordAndRevive, Send, DiscardOutcome, Suspend, Release, RetryLater),
+    *(ContinueAs, Compensate, Finish),
 )
 """The kinds of writes in the order in which they are applied."""
 _BULK: dict[type, Callable[[Batch, list[Any]], Sequence[Result] | None]] = {

@@ -11,8 +11,19 @@ from mainspring.store.sql.records import RECORDED_COLUMNS, step_values, to_endin
 from mainspring.store.sql.runs import FINISH, SET_WAITING, STARTED_RUNS
 from mainspring.store.sql.steps import DISCARD_STEP, RECORD_STEP, RENAME_STARTED, STEP_OUTPUT, STEP_WRITTEN
 from mainspring.store.verbs.messages import publish, receive, recipients
+from mainspring.store.verbs.revive import revive_child
 from mainspring.store.verbs.start import STOPPED, cancel_started, start
-from mainspring.store.writes import Complete, RecordAndSend, Recorded, Start, StoppedFirst, Verdict, ended_in, fence
+from mainspring.store.writes import (
+    Complete,
+    RecordAndRevive,
+    RecordAndSend,
+    Recorded,
+    Start,
+    StoppedFirst,
+    Verdict,
+    ended_in,
+    fence,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,7 +46,7 @@ def record(tx: Transaction, op: RecordStep) -> Script[Recorded]:
     step = op.step
     messages = op.outgoing if isinstance(op, RecordAndSend) else ()
     concerned = [step.run, *([] if op.watch is None else [op.watch]), *recipients(messages)]
-    changes_runs = op.run_state is not None or isinstance(op, RecordAndSend)
+    changes_runs = op.run_state is not None or isinstance(op, (RecordAndSend, RecordAndRevive))
     rows = yield from tx.lock_runs(concerned, share=not changes_runs)
     unknown = [run for run in recipients(messages) if run not in rows]
     if unknown:
@@ -47,11 +58,14 @@ def record(tx: Transaction, op: RecordStep) -> Script[Recorded]:
     stopping = verdict is Verdict.STOPPING
     if stopping and (yield from _is_too_late(tx, op)):
         return Recorded(Verdict.STOPPING)
+    revival = op if isinstance(op, RecordAndRevive) and not (yield from _written_before(tx, op)) else None
     if (yield from tx.execute(RECORD_STEP, **dict(zip(RECORDED_COLUMNS, step_values(step), strict=True)))):
         if isinstance(op, RecordAndSend):
             if op.takes is not None:
                 yield from receive(tx, step.run, op.takes, step.position)
             yield from publish(tx, op.outgoing)
+        if revival is not None and (yield from revive_child(tx, step.run, op.watch, asked=revival.asked)):
+            rows = yield from tx.lock_runs(concerned)
     elif not (yield from _written_before(tx, op)):
         return Recorded(Verdict.FENCED)
     elif isinstance(op, RecordAndSend):

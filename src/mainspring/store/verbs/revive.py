@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,14 +17,14 @@ from mainspring.store.sql.schedules import FORGET_RUNS_SINCE
 from mainspring.store.verbs.lookup import children_of, find, steps_of
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
     from mainspring.model.retry_scope import Forgotten
     from mainspring.model.runs import Run, Step
     from mainspring.store.transaction import Script, Transaction
 
-_NAMING = {"step", "transaction", "start", "call"}
-"""Kinds of operations that make ids and keys from their position."""
+_NOTED = {"step", "transaction", "start", "call", "result"}
+"""Kinds of operations that make ids and keys from their position, or that let a child continue when they are executed again."""
 _EXHAUSTED = "recovery exhausted"
 
 _REVIVE = """
@@ -61,11 +62,24 @@ def resume(tx: Transaction, run: Run, *, asked: bool = True) -> Script[bool]:
 def _resume(tx: Transaction, run: Run, *, asked: bool) -> Script[None]:
     yield from _revive(tx, run, as_it_was=True)  # first: children inherit its deadline
     steps = yield from steps_of(tx, run.id)
-    yield from _forget_all(tx, run, steps, forgotten_by_resume(steps), asked=asked)
+    found = forgotten_by_resume(steps)
+    yield from _forget_all(tx, run, steps, found, asked=asked)
     seen = {row[0] for row in (yield from tx.execute(_SEEN_TO_END, id=run.id))}
+    replaced = _started_anew(run, found.forget)
     for child in (yield from children_of(tx, run)):
-        if child.state is State.CANCELLED and child.reason == run.reason and child.id not in seen:
+        with_it = child.state is State.CANCELLED and child.reason == run.reason and child.id not in seen
+        if with_it and not replaced(child.id):
             yield from _resume(tx, child, asked=asked)
+
+
+def _started_anew(run: Run, forgotten: list[Step]) -> Callable[[str], bool]:
+    """Whether an id is that of a child whose start is forgotten: the run starts another one in its place."""
+    made = [step for step in forgotten if step.output is not None and step.completed is not None]
+    ids = {child for step in made if step.kind == "start" for child in json.loads(step.output or "[]")}
+    inside = tuple(
+        f"{run.id}/{step.position}{end}" for step in made if step.kind in {"step", "transaction"} for end in ".~"
+    )
+    return lambda child: child in ids or child.startswith(inside)
 
 
 def _has_stopping_child(tx: Transaction, run: Run) -> Script[bool]:
@@ -141,11 +155,11 @@ def forget_attempt(tx: Transaction, run: Run, error: str | None, *, asked: bool 
 def _forget_all(tx: Transaction, run: Run, steps: list[Step], found: Forgotten, *, asked: bool) -> Script[None]:
     notes = {step.position: step.output for step in steps if step.position.startswith(FORGOTTEN)}
     for step in found.forget:
-        if step.kind in _NAMING:
+        if step.kind in _NOTED:
             note = f"{FORGOTTEN}{step.position}"
             edition = Edition.decode(notes.get(note)).after(step, run.epoch, asked=asked)
             yield from _note(tx, run, note, edition, tx.now)
-        yield from _forget(tx, run, step, asked=asked)
+        yield from _forget(tx, run, step)
     for step in found.reveal:
         yield from tx.execute(_REVEAL, run=run.id, position=step.position)
     kept = found.kept(steps)
@@ -160,15 +174,25 @@ def _note(tx: Transaction, run: Run, position: str, value: object, at: int) -> S
     yield from tx.execute(_NOTE, run=run.id, position=position, value=text, now=at, epoch=run.epoch)
 
 
-def _forget(tx: Transaction, run: Run, step: Step, *, asked: bool) -> Script[None]:
-    """Delete what was recorded with an operation, so that it can be executed again. Messages that it sent stay sent."""
+def _forget(tx: Transaction, run: Run, step: Step) -> Script[None]:
+    """Delete what was recorded with an operation, so that it can be executed again. Messages that it sent stay sent.
+
+    A child that failed stays as it is until the operation is executed again (`revive_child`): the code may not ask for it any more.
+    """
     if step.kind == "answer" and step.child is not None:
         key = f"{run.uid}-{step.position}"
         yield from tx.execute(_ASK_AGAIN, run=step.child, key=key, other=f"{key}~{run.epoch}")
     for statement in (_FORGET, RETURN_MESSAGE, *_WITHDRAW):
         yield from tx.execute(statement, run=run.id, position=step.position)
-    awaited = step.child is not None and step.kind in {"call", "result"}
-    child = (yield from find(tx, step.child)) if awaited and step.child is not None else None
-    if child is not None and child.parent == run.id:
-        yield from retry(tx, child, asked=asked)
-        yield from resume(tx, child, asked=asked)
+
+
+def revive_child(tx: Transaction, run: str, child_id: str | None, *, asked: bool) -> Script[bool]:
+    """Let a child that failed or was cancelled continue, because its parent waits for it again. Return whether it does."""
+    child = (yield from find(tx, child_id)) if child_id is not None else None
+    if child is None or child.parent != run:
+        return False
+    try:
+        retried = yield from retry(tx, child, asked=asked)
+        return retried or (yield from resume(tx, child, asked=asked))
+    except Conflict:
+        return False  # another run has its key now: the parent finds it as it had ended
