@@ -241,3 +241,124 @@ async def test_the_version_is_a_hash_of_the_workflows_and_can_be_pinned() -> Non
 
     assert steps.version == make_app().version
     assert App(version="v3").version == "v3"
+
+
+# -- replays that cannot go on -----------------------------------------------------------------------------------------
+def make_stuck_app() -> App:
+    app = make_app()
+    new = function(app, "new")
+
+    async def branch() -> Any:
+        return await new()
+
+    @app.workflow(name="shielded")
+    async def shielded() -> Any:
+        return await asyncio.shield(asyncio.create_task(branch()))
+
+    @app.workflow(name="handing over")
+    async def handing_over() -> list[str]:
+        there = asyncio.Event()
+
+        async def first() -> Any:
+            found = await new()
+            there.set()
+            return found
+
+        async def second() -> Any:
+            await there.wait()
+            return await new()
+
+        async with asyncio.TaskGroup() as tasks:
+            both = tasks.create_task(first()), tasks.create_task(second())
+        return [each.result() for each in both]
+
+    @app.workflow(name="spawning")
+    async def spawning() -> None:
+        task = asyncio.create_task(branch())
+        await asyncio.Event().wait()
+        await task
+
+    @app.workflow(name="blocking")
+    def blocking() -> Any:
+        return new.sync()
+
+    return app
+
+
+def cancelled(position: str, name: str = "new") -> Step:
+    return Step("", position, "step", name, started=1, completed=2, attempts=1)
+
+
+STUCK = {
+    "turns behind a branch that is gone": (
+        "branches",
+        [recorded("t0.0", 1, "new"), recorded("t1.0", 2, "new"), recorded("t2.0", 0, "new")],
+        "the record goes on with step 'new' at position t2.0, but the code asks for position t1.0 instead",
+    ),
+    "a turn in a shielded task": (
+        "shielded",
+        [recorded("t0.0", 1, "new"), recorded("t1.0", 0, "new")],
+        "the record goes on with step 'new' at position t1.0, but the code asks for position t0.0 instead",
+    ),
+    "an operation that was cancelled": (
+        "one",
+        [cancelled("0"), recorded("1", 0, "new")],
+        "the record goes on with step 'new' at position 1, but the code asks for position 0 instead",
+    ),
+    "an event that another branch would set": (
+        "handing over",
+        [recorded("t1.0", 0, "new"), recorded("t0.0", 1, "new")],
+        "the record goes on with step 'new' at position t1.0, but the code asks for position t0.0 instead",
+    ),
+    "a task that nothing awaits yet": (
+        "spawning",
+        [recorded("t0.0", 0, "old")],
+        "at position t0.0 the record has step 'old', but the code now asks for step 'new'",
+    ),
+    "a question to a handler that is gone": (
+        "branches",
+        [recorded("t0.0", 1, "new"), recorded("t1.0", 2, "new"), recorded("t2.0", 0, "double", "question")],
+        "the record goes on with question 'double' at position t2.0, but the code asks for position t1.0 instead",
+    ),
+    "a turn on a thread": (
+        "blocking",
+        [recorded("0", 1, "new"), recorded("t0.0", 0, "new")],
+        "the record goes on with step 'new' at position t0.0, but the code asks for position 0 instead",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", STUCK)
+async def test_a_replay_that_can_never_go_on_ends_with_an_explanation(store_url: str, case: str) -> None:
+    name, steps, explanation = STUCK[case]
+    app = make_stuck_app()
+    async with world(app, url=store_url), asyncio.timeout(30):
+        put(app, function(app, name), "a", steps)
+        with pytest.raises(NonDeterminism) as caught:
+            await app.handle("a").result()
+        assert f"run a of {name}: {explanation}." in str(caught.value)
+        assert len(record(app, "a")) == len(steps)
+
+
+@pytest.mark.parametrize("asks", ["for its turn", "for something new"])
+async def test_a_replay_that_awaits_something_outside_is_given_time(store_url: str, asks: str) -> None:
+    app = make_app()
+    new = function(app, "new")
+    outside: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @app.workflow(name="slow")
+    async def slow() -> list[str]:
+        async def ready() -> Any:
+            return await new()
+
+        async def late() -> Any:
+            await outside
+            return await new()
+
+        return list(await asyncio.gather(ready(), late()))
+
+    async with world(app, url=store_url), asyncio.timeout(30):
+        steps = [recorded("t1.0", 0, "new")]
+        put(app, slow, "a", [*steps, recorded("t0.0", 1, "new")] if asks == "for its turn" else steps)
+        asyncio.get_running_loop().call_later(20 * watchdog.STUCK_SECONDS, outside.set_result, None)
+        assert await app.handle("a").result() == ["old" if asks == "for its turn" else "new", "old"]

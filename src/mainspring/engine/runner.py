@@ -18,6 +18,7 @@ from mainspring.engine.operations.transactions import transaction
 from mainspring.engine.registry import Bound
 from mainspring.engine.replay.context import Branch, current
 from mainspring.engine.replay.signals import Continued, Halt, HandedBack, Lost, Parked, Stopped
+from mainspring.engine.replay.watchdog import watch
 from mainspring.engine.residency.phases import Phase
 from mainspring.engine.retry import Retry, pause_of
 from mainspring.errors import Interrupted, MainspringError, NonDeterminism, NotSerializable
@@ -45,6 +46,7 @@ async def run_async(ex: Execution, body: Awaitable[Any] | None = None) -> None:
     value: Any = None
     error: BaseException | None = None
     before = forks.count
+    watch(ex)
     try:
         if body is None:
             args, kwargs = arguments(ex)
@@ -76,6 +78,7 @@ def run_blocking(ex: Execution) -> Ending | None:
     """Execute a `def` run on a thread of its own."""
     value: Any = None
     error: BaseException | None = None
+    ex.engine.here(watch, ex)
     try:
         args, kwargs = arguments(ex)
         current.set(Branch(ex, _prefix(ex)))

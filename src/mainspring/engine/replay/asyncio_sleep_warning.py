@@ -40,6 +40,7 @@ _LONGER = 600 * SECOND
 _BETWEEN_BRANCHES = {"asyncio.locks", "asyncio.queues"}
 _TASK_GROUPS = {"asyncio.taskgroups", "anyio._backends._asyncio"}
 _DEEPEST = 50
+_OF_SHIELD = "shield.<locals>._outer_done_callback"
 
 
 async def _generator() -> AsyncGenerator[None]:
@@ -69,7 +70,7 @@ class Limit(Struct, frozen=True):
     parkable: bool
 
 
-class _On(IntEnum):
+class AwaitedKind(IntEnum):
     """The kind of thing that a task of a run awaits, the most durable first."""
 
     OPERATION = 0
@@ -87,32 +88,52 @@ def not_durable_until(ex: Execution) -> Limit | None:
         return Limit(now + min(round(timer * SECOND), _WHILE), parkable=False)
     if not ex.tasks.unfinished or ex.tasks.root is None:
         return None
-    ours = {wait.future for wait in ex.waits}
-    found = max(_awaited(task, ours, 0) for task in (ex.tasks.root, *ex.tasks.unfinished))
-    if found is _On.OPERATION:
+    found = awaited_by(ex, {wait.future for wait in ex.waits})
+    if found is AwaitedKind.OPERATION:
         return None
-    return Limit(now + (_LONGER if found is _On.BRANCH else _WHILE), parkable=found is _On.BRANCH)
+    return Limit(now + (_LONGER if found is AwaitedKind.BRANCH else _WHILE), parkable=found is AwaitedKind.BRANCH)
 
 
-def _awaited(future: Any, ours: set[asyncio.Future[Any]], depth: int) -> _On:
+def awaited_by(ex: Execution, ours: set[asyncio.Future[Any]]) -> AwaitedKind:
+    """The least durable thing that a branch of a run awaits. `ours`: the futures of its operations."""
+    if not ex.function.on_loop:  # a thread, which does one thing at a time
+        return AwaitedKind.OPERATION if ours else AwaitedKind.FOREIGN
+    return max(_awaited(task, ours, 0) for task in (ex.tasks.root, *ex.tasks.unfinished))
+
+
+def _awaited(future: Any, ours: set[asyncio.Future[Any]], depth: int) -> AwaitedKind:
     """Whether an awaited future ends with an operation of the run, with another branch, or with something that is not recorded."""
     if future in ours or future.done():
-        return _On.OPERATION
+        return AwaitedKind.OPERATION
     if depth == _DEEPEST:
-        return _On.FOREIGN
+        return AwaitedKind.FOREIGN
     behind: Iterable[Any] | None = getattr(future, "_children", None)  # of `gather`
     waiter: Any = getattr(future, "_fut_waiter", None)  # of a task
-    if behind is None and waiter is not None:
+    if behind is None and waiter is None:
+        behind = _shielded(future)
+    elif behind is None:
         frame = _innermost(future)
         module, where = _where(frame)
         if module in _BETWEEN_BRANCHES:
-            return _On.BRANCH
+            return AwaitedKind.BRANCH
         behind = (waiter,)
         if frame is not None and where == "__aexit__" and module in _TASK_GROUPS:
             behind = list(frame.f_locals["self"]._tasks)  # noqa: SLF001  (a task group has no other way to list them)
         elif frame is not None and (module, where) == ("asyncio.tasks", "_wait"):
             behind = list(frame.f_locals["fs"])
-    return max((_awaited(each, ours, depth + 1) for each in behind), default=_On.FOREIGN) if behind else _On.FOREIGN
+    return (
+        max((_awaited(each, ours, depth + 1) for each in behind), default=AwaitedKind.FOREIGN)
+        if behind
+        else AwaitedKind.FOREIGN
+    )
+
+
+def _shielded(future: Any) -> list[Any] | None:
+    """The future behind one of `asyncio.shield`, which knows it only through its callback."""
+    for callback, _ in getattr(future, "_callbacks", None) or ():
+        if getattr(callback, "__qualname__", "") == _OF_SHIELD:
+            return [cell.cell_contents for cell in callback.__closure__ if hasattr(cell.cell_contents, "done")]
+    return None
 
 
 def _innermost(task: asyncio.Task[Any]) -> FrameType | None:

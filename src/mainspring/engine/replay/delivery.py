@@ -135,7 +135,7 @@ class Delivery:
 
     def fail(self, error: BaseException) -> None:
         """Wake all waiters with an exception."""
-        waiting = [*self._waiting.values(), *self._held]
+        waiting = self.futures
         self._waiting.clear()
         self._held.clear()
         for future in waiting:
@@ -148,8 +148,13 @@ class Delivery:
 
     @property
     def stuck(self) -> bool:
-        """Whether operations are held back by a recorded outcome that no branch asks for."""
-        return bool(self._held) and self.replaying and self.cursor not in self._waiting
+        """Whether no branch asks for the next recorded outcome."""
+        return self.replaying and self.cursor not in self._waiting and not self._draining and not self._holds
+
+    @property
+    def futures(self) -> list[asyncio.Future[None]]:
+        """What operations await: their turn, or the end of the record."""
+        return [*self._waiting.values(), *self._held]
 
     def _advance(self) -> None:
         self.cursor += 1

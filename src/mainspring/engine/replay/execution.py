@@ -233,6 +233,8 @@ class Execution:
                 self.engine.residency.count(-1)
             self.phase = Phase.LEFT
         self.history.delivery.close()
+        if self.history.watch is not None:
+            self.history.watch.cancel()
 
     def begin_halt(self, signal: Halt) -> bool:
         """Halt the run, unless it has ended or was halted by a stronger signal. Return True if it was halted. Thread-safe.
@@ -353,6 +355,7 @@ class Execution:
             f"run {self.id} of {self.function.name}: {finding}. A workflow must do the same operations in the same order when it "
             "is replayed: keep chance, time, and the outside world in steps, or guard a change with run.patched()."
         )
+        self.engine.here(self.engine.halting.end_disagreeing, self)
         return self.disagreement
 
     def child_id(self, place: str, *, detached: bool = False) -> str:

@@ -38,6 +38,7 @@ class History:
         "open_records",
         "recalled",
         "unreached",
+        "watch",
     )
 
     def __init__(self, loop: asyncio.AbstractEventLoop, steps: Sequence[Step], begun: int, *, unwinds: bool) -> None:
@@ -64,6 +65,8 @@ class History:
         """By position: operations under way that are recorded as begun. Waits are not among them."""
         self.recalled = ""
         """The position that was last looked up."""
+        self.watch: asyncio.TimerHandle | None = None
+        """The next look at how far the replay has come, or at whether the code of a run that disagrees has ended."""
 
     def take(self, position: str) -> Step | None:
         """Take the record of an operation that the code has reached. None: nothing is recorded at this position."""
@@ -122,6 +125,10 @@ class History:
     def will_leave_scope(self) -> bool:
         """Whether the record has the leaving of a `run.undo` block that this replay has not reached."""
         return any(step.kind == "undo" and step.position.startswith(UNDO) for step in self.journal.values())
+
+    def next_outcome(self) -> Step | None:
+        """The recorded outcome whose turn it is, if the code has not asked for it."""
+        return next((step for step in self.journal.values() if step.seq == self.delivery.cursor), None)
 
     def unused(self, responders: Iterable[str]) -> Step | None:
         """The first recorded outcome that the code never asked for. `responders`: positions of the branches that answer questions."""

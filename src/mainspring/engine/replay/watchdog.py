@@ -1,50 +1,97 @@
-"""Detecting a replay that never asks for the next recorded outcome."""
+"""Detecting a replay that never goes on, because its code asks for something else than the next recorded outcome."""
 
 from __future__ import annotations
 
 import contextvars
+import logging
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
+from mainspring.engine.replay.asyncio_sleep_warning import AwaitedKind, awaited_by
 from mainspring.engine.replay.context import current
 
 if TYPE_CHECKING:
     from mainspring.engine.replay.execution import Execution
 
+log = logging.getLogger("mainspring.engine")
+
 DRY_SECONDS = 2.0
 """Seconds for a run that is only compared with its record (`mainspring replay`): a caller waits, and no run is lost by an error."""
 STUCK_SECONDS = 30.0
-"""Seconds, twice in a row, without a recorded outcome being asked for. Long, because the workflow's code may wait for something
-that is unknown here, and because an error ends a run that could have continued.
-"""
+"""Seconds between two looks. Long, because an error ends a run that could have continued."""
+_LOOKS = 2
+"""Looks in a row without a recorded outcome being asked for, where every branch waits for operations: a timer may have rung just before one."""
+_LONGER = 20
+"""The same where a branch waits for an event, a lock or a queue of asyncio: another run may share it."""
 
 
-def watch_for_disagreement(ex: Execution, position: str) -> None:
-    """Watch a held operation: if no recorded outcome is asked for in time, the code disagrees with the record."""
-    _look_later(ex, position, suspicious=False)
+class _Look(Struct, frozen=True):
+    """What the last look at a replay has found."""
+
+    cursor: int
+    times: int = 1
+    """The number of looks in a row that found this."""
 
 
-def _look_later(ex: Execution, position: str, *, suspicious: bool) -> None:
-    cursor = ex.history.delivery.cursor
+def watch(ex: Execution) -> None:
+    """Watch the replay of a run, from its beginning to the end of its record. On the loop."""
+    if ex.history.delivery.replaying:
+        _look_later(ex, _Look(ex.history.delivery.cursor, 0))
+
+
+def _look_later(ex: Execution, last: _Look) -> None:
     context = contextvars.Context()  # it is not the workflow's own timer
     patience = DRY_SECONDS if ex.dry else STUCK_SECONDS
-    ex.engine.loop.call_later(patience, _perhaps_stuck, ex, position, cursor, suspicious, context=context)
+    ex.history.watch = ex.engine.loop.call_later(patience, _look, ex, last, context=context)
 
 
-def _perhaps_stuck(ex: Execution, position: str, cursor: int, suspicious: bool) -> None:  # noqa: FBT001  (called by a timer)
-    if ex.signal is not None or not ex.history.delivery.stuck:
+def _look(ex: Execution, last: _Look) -> None:
+    delivery = ex.history.delivery
+    if ex.signal is not None or ex.disagreement is not None or not ex.in_code or not delivery.replaying:
         return
-    if ex.history.delivery.cursor != cursor or _in_process_time(ex):
-        _look_later(ex, position, suspicious=False)
+    if not delivery.stuck or delivery.cursor != last.cursor or _in_process_time(ex):
+        _look_later(ex, _Look(delivery.cursor, 0))
         return
-    if not suspicious:  # a timer may have rung just now, and its callbacks may not have run yet
-        _look_later(ex, position, suspicious=True)
-        return
-    unused = ex.history.unused(ex.tasks.responders.values())
-    if unused is not None:
-        found = f"{unused.kind} {unused.name!r} at position {unused.position}"
-        ex.history.delivery.fail(
-            ex.disagree(f"the record goes on with {found}, but the code asks for position {position} instead")
+    found = _Look(last.cursor, last.times + 1)
+    if _is_certain(ex, found.times):
+        _disagree(ex)
+    else:
+        _look_later(ex, found)
+
+
+def _is_certain(ex: Execution, times: int) -> bool:
+    """Whether nothing but a recorded outcome, which no branch asks for, can make the code continue."""
+    if times < _LOOKS:
+        return False
+    asked_for = {*ex.history.delivery.futures, *(wait.future for wait in ex.waits)}
+    on = awaited_by(ex, asked_for)
+    if ex.dry or on is AwaitedKind.OPERATION:
+        return True
+    if on is AwaitedKind.BRANCH and asked_for:
+        return times >= _LONGER
+    if times == _LONGER:
+        log.warning(
+            "run %s of %s: its replay waits for something that is no operation (%s), and its record goes on with %s; if that never ends, "
+            "neither does the run",
+            *(ex.id, ex.function.name),
+            "an event, a lock or a queue" if on is AwaitedKind.BRANCH else "a thread, a request or the like",
+            _next(ex),
         )
+    return False
+
+
+def _disagree(ex: Execution) -> None:
+    at = ex.history.recalled
+    asks = f"the code asks for position {at} instead" if at else "the code asks for nothing"
+    error = ex.disagree(f"the record goes on with {_next(ex)}, but {asks}")
+    ex.history.delivery.fail(error)
+
+
+def _next(ex: Execution) -> str:
+    """The recorded outcome that no branch asks for."""
+    step = ex.history.next_outcome()
+    return f"{step.kind} {step.name!r} at position {step.position}" if step is not None else "another outcome"
 
 
 def _in_process_time(ex: Execution) -> bool:

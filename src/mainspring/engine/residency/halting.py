@@ -63,6 +63,21 @@ class Halting:
             return
         _cancel(ex)
 
+    def end_disagreeing(self, ex: Execution) -> None:
+        """Cancel the code of a run that disagrees with its record, if it does not end by itself. On the loop.
+
+        The branch that met the disagreement has its exception. Another one may await something that will never come now.
+        """
+        if ex.in_code and ex.function.on_loop:
+            if ex.history.watch is not None:
+                ex.history.watch.cancel()
+            ex.history.watch = self._engine.loop.call_later(self._engine.patience, self._press_disagreeing, ex)
+
+    def _press_disagreeing(self, ex: Execution) -> None:
+        if ex.in_code and not ex.must_finish:
+            _cancel(ex)
+        self.end_disagreeing(ex)
+
     # -- stopped from outside -----------------------------------------------------------------------------------------
     def raise_if_stopping(self, ex: Execution, notice: Notice) -> bool:
         """Halt a run that was stopped or that another worker owns. Return True if it was halted. Thread-safe."""
