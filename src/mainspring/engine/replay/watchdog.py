@@ -30,14 +30,16 @@ class _Look(Struct, frozen=True):
     """What the last look at a replay has found."""
 
     cursor: int
-    times: int = 1
+    on: AwaitedKind | None = None
+    """What the branches await."""
+    times: int = 0
     """The number of looks in a row that found this."""
 
 
 def watch(ex: Execution) -> None:
     """Watch the replay of a run, from its beginning to the end of its record. On the loop."""
     if ex.history.delivery.replaying:
-        _look_later(ex, _Look(ex.history.delivery.cursor, 0))
+        _look_later(ex, _Look(ex.history.delivery.cursor))
 
 
 def _look_later(ex: Execution, last: _Look) -> None:
@@ -51,24 +53,22 @@ def _look(ex: Execution, last: _Look) -> None:
     if ex.signal is not None or ex.disagreement is not None or not ex.in_code or not delivery.replaying:
         return
     if not delivery.stuck or delivery.cursor != last.cursor or _in_process_time(ex):
-        _look_later(ex, _Look(delivery.cursor, 0))
+        _look_later(ex, _Look(delivery.cursor))
         return
-    found = _Look(last.cursor, last.times + 1)
-    if _is_certain(ex, found.times):
+    asked_for = {*delivery.futures, *(wait.future for wait in ex.waits)}
+    on = awaited_by(ex, asked_for)
+    found = _Look(last.cursor, on, last.times + 1 if on is last.on or ex.dry else 1)
+    if _is_certain(ex, on, found.times, asks=bool(asked_for)):
         _disagree(ex)
     else:
         _look_later(ex, found)
 
 
-def _is_certain(ex: Execution, times: int) -> bool:
+def _is_certain(ex: Execution, on: AwaitedKind, times: int, *, asks: bool) -> bool:
     """Whether nothing but a recorded outcome, which no branch asks for, can make the code continue."""
-    if times < _LOOKS:
-        return False
-    asked_for = {*ex.history.delivery.futures, *(wait.future for wait in ex.waits)}
-    on = awaited_by(ex, asked_for)
     if ex.dry or on is AwaitedKind.OPERATION:
-        return True
-    if on is AwaitedKind.BRANCH and asked_for:
+        return times >= _LOOKS
+    if on is AwaitedKind.BRANCH and asks:
         return times >= _LONGER
     if times == _LONGER:
         log.warning(
