@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session  # noqa: TC002  (what a transaction is given 
 
 from mainspring import App, Tx, run
 from mainspring.errors import InTransaction, InvalidInput, StoreUnavailable
+from mainspring.store.external.colours import finished
 from mainspring.store.external.other_database import OtherDatabase, Way
 from mainspring.store.external.outcomes import Key, Outcome
 from mainspring.store.external.tx import Again, Wants
@@ -169,15 +170,21 @@ async def test_two_who_race_have_one_effect(other: tuple[str, Any]) -> None:
     place = OtherDatabase(database)
     key = Key("uid", "0.0", "0")
 
-    def effect(session: Any) -> Outcome:
+    async def effect(session: Any) -> Outcome:
         session.give(Wants.TX).execute("INSERT INTO ledger VALUES ('raced')")
         return Outcome('"mine"', "{}")
 
+    async def unchecked() -> None:
+        pass
+
+    def once(look: bool) -> Any:
+        return finished(place.once(Way(key, "mine", None, look=look, idle=7.5), effect, Wants.TX, unchecked))
+
     def make(look: bool) -> Any:
         try:
-            return place.once(Way(key, "mine", None, look=look, idle=7.5), effect, Wants.TX, lambda: None)
+            return once(look)
         except Again:
-            return place.once(Way(key, "mine", None, look=True, idle=7.5), effect, Wants.TX, lambda: None)
+            return once(True)
 
     found = await asyncio.gather(*[asyncio.to_thread(make, False) for _ in range(4)])
     assert {each.output for each in found} == {'"mine"'}

@@ -104,32 +104,23 @@ def shop_of(other: Other, inside: Callable[[], None]) -> tuple[App, Any, Any]:
 def freeze(app: App, moment: Moment, gate: Gate) -> None:
     """Have what an app does in another database stand still before it, or between the row of its outcome and its commit."""
     (place,) = app._runtime.other_databases
-    once, aonce = place.once, place.aonce
+    once = place.once
 
-    def checked(check: Callable[[], None]) -> Callable[[], None]:
-        def then() -> None:
-            check()
-            gate.pass_through()
+    async def frozen(way: Any, work: Any, wants: Any, check: Any) -> Any:
+        async def stand_still() -> None:
+            await asyncio.to_thread(gate.pass_through) if wants.is_awaited else gate.pass_through()
 
-        return then if moment == "row written" else check
-
-    def blocking(way: Any, work: Any, wants: Any, check: Any) -> Any:
-        if moment == "before":
-            gate.pass_through()
-        return once(way, work, wants, checked(check))
-
-    async def awaited(way: Any, work: Any, wants: Any, check: Any) -> Any:
         async def then() -> None:
             await check()
             if moment == "row written":
-                await asyncio.to_thread(gate.pass_through)
+                await stand_still()
 
         if moment == "before":
-            await asyncio.to_thread(gate.pass_through)
-        return await aonce(way, work, wants, then)
+            await stand_still()
+        return await once(way, work, wants, then)
 
     patched: Any = place
-    patched.once, patched.aonce = blocking, awaited
+    patched.once = frozen
 
 
 def forget_all(place: OtherDatabase, app: App) -> int:

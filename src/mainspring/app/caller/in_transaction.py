@@ -106,11 +106,11 @@ class InTransaction:
         scope = self._scope
         session = _open(scope, call)
         _refuse_other_colour(scope, call)
-        await session.flush_async()  # so that a rollback of the nested one keeps earlier work
+        await session.flush()  # so that a rollback of the nested one keeps earlier work
         with _deferred_together(scope.deferred):
             async with nested(session.joined.executor):
                 value = await (call.made(session) if call.is_async else called(call.made)(session))
-                await session.flush_async()
+                await session.flush()
         return value
 
     @ours

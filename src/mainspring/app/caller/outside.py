@@ -12,7 +12,7 @@ from mainspring.app.caller.protocol import StartedRun
 from mainspring.app.coroutines import Mapped, fastest, gathered
 from mainspring.app.functions.invocation import Invocation, later_run, new_runs
 from mainspring.app.waits import Subscription, value_of
-from mainspring.engine.calls import TransactionCall
+from mainspring.engine.calls import TransactionCall, error_of
 from mainspring.engine.effects import key_error, taken_error
 from mainspring.engine.operations import questions
 from mainspring.engine.operations.messages import closed_error, no_value_error, unknown_error
@@ -22,6 +22,7 @@ from mainspring.engine.replay.context import TransactionScope
 from mainspring.errors import MainspringError, NotFound, NotInRun, NotSerializable, StoreUnavailable
 from mainspring.operations.runs.actions import RunActions
 from mainspring.operations.runs.bulk import act_on_batch
+from mainspring.store.external.colours import finished
 from mainspring.store.external.tx import Again
 from mainspring.store.messages import Entry
 from mainspring.store.sealing.payloads import readable
@@ -150,60 +151,50 @@ class Outside:
 
     # -- transactions --------------------------------------------------------------------------------------------------
     def _transact(self, call: TransactionCall) -> Any:
-        """Execute a transaction that no run records."""
-        locks: list[tuple[Sql, Values]] = []
-
-        def work(session: OpenSession) -> Any:
-            if locks:
-                session.joined.lock(locks)
-            with self._scope(call, session):
-                value = call.made(session)
-            session.flush()
-            return value
-
-        failed = 0
-        while True:
-            try:
-                return self._make(call, work)
-            except Again as again:
-                failed += 1
-                again.add_to(locks)
-                time.sleep(pause(failed, self.runtime.ids.new()))
-
-    def _make(self, call: TransactionCall, work: Callable[[OpenSession], R]) -> R:
-        """Open a transaction in the database it belongs to, do `work` in it, and commit it."""
-        if call.database is not None:
-            return call.database.transact(work, call.wants, call.isolation)
-        transactions = self.runtime.connection().store.transactions
-        if call.within is not None:
-            return transactions.transact_within(call.within, work)
-        return transactions.transact(work, call.wants, call.isolation)
+        """Execute a `def` transaction that no run records, on this thread."""
+        return finished(self._transact_async(call))
 
     @ours
     async def _transact_async(self, call: TransactionCall) -> Any:
-        """Execute an `async def` transaction that no run records."""
-        connection = await self.runtime.connected()
+        """Execute a transaction that no run records, and retry it if another one made the database roll it back.
 
+        For a `def` function this does not suspend (`store/external/colours.py`).
+        """
         locks: list[tuple[Sql, Values]] = []
 
         async def work(session: OpenSession) -> Any:
             if locks:
-                await session.joined.lock_async(locks)
+                await session.joined.lock(locks)
             with self._scope(call, session):
-                value = await call.made(session)
-            await session.flush_async()
+                try:
+                    made = call.made(session)
+                    value = await made if call.is_async else made
+                except StopIteration as error:  # it would end this coroutine
+                    raise error_of(error, f"transaction {call.name!r}") from error
+            await session.flush()
             return value
 
         failed = 0
         while True:
             try:
-                if call.database is not None:
-                    return await call.database.atransact(work, call.wants, call.isolation)
-                return await connection.store.transactions.atransact(work, call.wants, call.isolation)
+                return await self._make(call, work)
             except Again as again:
                 failed += 1
                 again.add_to(locks)
-                await asyncio.sleep(pause(failed, self.runtime.ids.new()))
+                seconds = pause(failed, self.runtime.ids.new())
+                await asyncio.sleep(seconds) if call.is_async else time.sleep(seconds)  # noqa: ASYNC251  (on a thread)
+
+    async def _make(self, call: TransactionCall, work: Callable[[OpenSession], Coroutine[Any, Any, R]]) -> R:
+        """Open a transaction in the database it belongs to, do `work` in it, and commit it."""
+        if call.database is not None:
+            return await call.database.transact(work, call.wants, call.isolation)
+        connection = await self.runtime.connected() if call.is_async else self.runtime.connection()
+        transactions = connection.store.transactions
+        if call.is_async:
+            return await transactions.atransact(work, call.wants, call.isolation)
+        if call.within is not None:
+            return transactions.transact_within(call.within, lambda session: finished(work(session)))
+        return transactions.transact(lambda session: finished(work(session)), call.wants, call.isolation)
 
     def _scope(self, call: TransactionCall, session: Any) -> TransactionScope:
         if call.database is not None:

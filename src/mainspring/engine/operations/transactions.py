@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainspring.codec import encode_exception
 from mainspring.engine.calls import EXITS, error_of, exits_of, was_closed
@@ -36,14 +36,16 @@ from mainspring.errors import InTransaction, StoreError
 from mainspring.model.clock import SECOND
 from mainspring.model.runs import Step
 from mainspring.model.states import State
+from mainspring.store.external.colours import finished
 from mainspring.store.external.deferred import Deferred
 from mainspring.store.external.other_database import Way
 from mainspring.store.external.outcomes import Key, Outcome, generation_of
 from mainspring.store.external.tx import Again
-from mainspring.store.verbs.record import record_outcome
 from mainspring.store.writes import Complete, RecordStep, StoppedFirst, Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mainspring.engine.calls import TransactionCall
     from mainspring.engine.effects import Flow
     from mainspring.engine.replay.execution import Execution
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from mainspring.store.external.other_database import OtherDatabase
     from mainspring.store.external.transactions import OpenSession, Session
 
+R = TypeVar("R")
 log = logging.getLogger("mainspring.engine")
 _OWN_RUN = (
     "{name} ends, deletes or takes away the run {run} that it is part of, so there would be nothing left to record it in; "
@@ -197,22 +200,32 @@ def pause(failed: int, seed: str) -> float:
 # -- inside the database transaction -----------------------------------------------------------------------------------
 def make(ex: Execution, effect: Transact) -> None:
     """Execute a `def` transaction on this thread."""
-    if effect.call.database is not None:
-        _make_in_other_database(ex, effect, effect.call.database)
-        return
-    transactions, work = ex.engine.store.transactions, partial(_work, ex, effect)
-    if effect.call.within is not None:
-        transactions.transact_within(effect.call.within, work)
+    call, transactions = effect.call, ex.engine.store.transactions
+    if call.database is not None:
+        finished(_make_in_other_database(ex, effect, call.database))
+    elif call.within is not None:
+        transactions.transact_within(call.within, lambda session: finished(_work(ex, effect, session)))
     else:
-        transactions.transact(work, effect.call.wants, effect.call.isolation)
+        transactions.transact(lambda session: finished(_work(ex, effect, session)), call.wants, call.isolation)
 
 
-def _work(ex: Execution, effect: Transact, session: Session) -> None:
+async def make_async(ex: Execution, effect: Transact) -> None:
+    """Execute an `async def` transaction on the loop, in a task of its own, so that its driver's waits are not the workflow's."""
+    call, record = effect.call, effect.record
+    current.set(StepScope(ex, record.position, record.attempts, record.name))
+    if call.database is not None:
+        await _make_in_other_database(ex, effect, call.database)
+    else:
+        await ex.engine.store.transactions.atransact(partial(_work, ex, effect), call.wants, call.isolation)
+
+
+# The rest is written once: a coroutine that does not suspend where the function is `def` (`store/external/colours.py`).
+async def _work(ex: Execution, effect: Transact, session: Session) -> None:
     if effect.locks:
-        session.joined.lock(effect.locks)
-    text = _called(ex, effect, _scope(ex, effect, session), session)
+        await session.joined.lock(effect.locks)
+    text = await _called(ex, effect, _scope(ex, effect, session), session)
     write, now = _record(ex, effect, text)
-    _note(ex, effect, session.record(write, now))
+    _note(ex, effect, await session.record(write, now))
 
 
 class _Inside:
@@ -234,43 +247,38 @@ class _Inside:
             self._leave()
 
 
-def _called(ex: Execution, effect: Transact, scope: TransactionScope, session: OpenSession) -> str:
+async def _called(ex: Execution, effect: Transact, scope: TransactionScope, session: OpenSession) -> str:
     """Call the function inside the open transaction. Return its result as stored."""
+    call = effect.call
+    exits = EXITS if call.is_async else exits_of(ex)
     with _Inside(ex, effect, scope):
         try:
-            value = effect.call.made(session)
-        except exits_of(ex) as error:
-            raise error_of(error, f"transaction {effect.call.name!r}") from error
-    session.flush()
+            made = call.made(session)
+            value = await made if call.is_async else made
+        except exits as error:
+            if was_closed(error):
+                raise
+            raise error_of(error, f"transaction {call.name!r}") from error
+    await session.flush()
     return _encoded(ex, effect, value)
 
 
-def _make_in_other_database(ex: Execution, effect: Transact, database: OtherDatabase) -> None:
+async def _make_in_other_database(ex: Execution, effect: Transact, database: OtherDatabase) -> None:
     """Execute a transaction in another database, then record it in the app's own, with the writes it deferred.
 
     Only the first attempt can skip the lookup whether the transaction was committed before.
     """
-    way = _way(ex, effect, ex.engine.store.transactions.store_id())
-
-    def there(session: OpenSession) -> Outcome:
-        scope = _scope_elsewhere(ex, effect, session)
-        return _sealed_outcome(ex, _called(ex, effect, scope, session), scope.wishes.encode())
-
-    found = database.once(way, there, effect.call.wants, partial(_check_owner, ex, effect))
-    _record_elsewhere(ex, effect, found)
-    database.recorded(way.key)
-
-
-async def _make_in_other_database_async(ex: Execution, effect: Transact, database: OtherDatabase) -> None:
-    """Execute an `async def` transaction in another database, then record it in the app's own, on a thread."""
-    way = _way(ex, effect, await ex.engine.in_thread(ex.engine.store.transactions.store_id))
 
     async def there(session: OpenSession) -> Outcome:
         scope = _scope_elsewhere(ex, effect, session)
-        return _sealed_outcome(ex, await _awaited(ex, effect, scope, session), scope.wishes.encode())
+        return _sealed_outcome(ex, await _called(ex, effect, scope, session), scope.wishes.encode())
 
-    found = await database.aonce(way, there, effect.call.wants, partial(ex.engine.in_thread, _check_owner, ex, effect))
-    await ex.engine.in_thread(_record_elsewhere, ex, effect, found)
+    async def blocking(work: Callable[..., R], *args: Any) -> R:
+        return await ex.engine.in_thread(work, *args) if effect.call.is_async else work(*args)
+
+    way = _way(ex, effect, await blocking(ex.engine.store.transactions.store_id))
+    found = await database.once(way, there, effect.call.wants, lambda: blocking(_check_owner, ex, effect))
+    await blocking(_record_elsewhere, ex, effect, found)
     database.recorded(way.key)
 
 
@@ -312,7 +320,7 @@ def _record_elsewhere(ex: Execution, effect: Transact, found: Outcome) -> None:
         write, now = _record(ex, effect, output)
         wishes = Deferred.decode(deferred)
         session.joined.run((wishes if payloads is None else wishes.sealed(payloads)).carry_out, now)
-        _note(ex, effect, session.record(write, now))
+        _note(ex, effect, finished(session.record(write, now)))
 
     ex.engine.store.transactions.transact(here)
 
@@ -332,36 +340,6 @@ def _note(ex: Execution, effect: Transact, state: State | None) -> None:
     effect.stopping = state is State.CANCELLING
     if state is State.SUCCEEDED:
         ex.ended_with = effect.record.output
-
-
-async def make_async(ex: Execution, effect: Transact) -> None:
-    """Execute an `async def` transaction on the loop, in a task of its own, so that its driver's waits are not the workflow's."""
-    current.set(StepScope(ex, effect.record.position, effect.record.attempts, effect.record.name))
-    if effect.call.database is not None:
-        await _make_in_other_database_async(ex, effect, effect.call.database)
-        return
-
-    async def work(session: Session) -> None:
-        await session.joined.lock_async(effect.locks)
-        text = await _awaited(ex, effect, _scope(ex, effect, session), session)
-        write, now = _record(ex, effect, text)
-        joined = session.joined
-        _note(ex, effect, await joined.run_async(lambda tx: record_outcome(tx, write, joined.started), now))
-
-    await ex.engine.store.transactions.atransact(work, effect.call.wants, effect.call.isolation)
-
-
-async def _awaited(ex: Execution, effect: Transact, scope: TransactionScope, session: OpenSession) -> str:
-    """Await the function inside the open transaction. Return its result as stored."""
-    with _Inside(ex, effect, scope):
-        try:
-            value = await effect.call.made(session)
-        except EXITS as error:
-            if was_closed(error):
-                raise
-            raise error_of(error, f"transaction {effect.call.name!r}") from error
-    await session.flush_async()
-    return _encoded(ex, effect, value)
 
 
 def _scope(ex: Execution, effect: Transact, session: Session) -> TransactionScope:

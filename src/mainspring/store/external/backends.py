@@ -114,8 +114,8 @@ class _AlchemySession(JoinedSession):
         cursor: Cursor = self._db.exec_driver_sql(spelled, (values if by_name else tuple(values)) or None)
         return cursor
 
-    async def flush_async(self) -> None:
-        await super().flush_async()
+    async def flush(self) -> None:
+        await super().flush()
         if self._db.dialect.name == "sqlite" and not self.joined.is_async:
             require_open(self._db)
 

@@ -98,14 +98,10 @@ class Joined:
         self.started += tx.started
         self.hidden = self.hidden or (tx.hidden and bool(tx.changes.ended or tx.changes.published))
 
-    async def lock_async(self, locks: Sequence[tuple[Sql, Values]]) -> None:
+    async def lock(self, locks: Sequence[tuple[Sql, Values]]) -> None:
         """Execute the statements that failed to lock rows in earlier attempts."""
         for statement in locks:
             await self.executor.execute(*statement)
-
-    def lock(self, locks: Sequence[tuple[Sql, Values]]) -> None:
-        """See `lock_async`, on a blocking connection."""
-        finished(self.lock_async(locks))
 
     def within(self, work: Callable[[Inside], T]) -> T:
         """Call a function with the parts of a store, inside the transaction on a blocking connection."""

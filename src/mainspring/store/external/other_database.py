@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from mainspring.errors import InvalidInput
 from mainspring.store.external import outcomes
-from mainspring.store.external.colours import called, finished, run_script_async
+from mainspring.store.external.colours import finished, run_script_async
 from mainspring.store.external.outcomes import Key, Outcome
 from mainspring.store.external.tx import Again, Wants
 from mainspring.store.open import shown, sqlite_path
@@ -86,49 +86,26 @@ class OtherDatabase:
     def _is_async_engine(self) -> bool:
         return hasattr(self.database, "sync_engine")
 
-    def transact(self, work: Callable[[OpenSession], T], wants: Wants, isolation: str | None) -> T:
-        """Execute a transaction without recording its outcome."""
-        return finished(self._blocking().atransact(called(work), wants, isolation))
+    async def transact(self, work: Callable[[OpenSession], Awaitable[T]], wants: Wants, isolation: str | None) -> T:
+        """Execute a transaction without recording its outcome, on a connection of the kind that the function wants."""
+        return await self._backend_for(wants).atransact(work, wants, isolation)
 
-    async def atransact(self, work: Callable[[OpenSession], Awaitable[T]], wants: Wants, isolation: str | None) -> T:
-        """Execute a transaction on the running loop, without recording its outcome."""
-        return await self._awaiting().atransact(work, wants, isolation)
-
-    def once(
-        self, way: Way, work: Callable[[OpenSession], Outcome], wants: Wants, check: Callable[[], None]
+    async def once(
+        self,
+        way: Way,
+        work: Callable[[OpenSession], Awaitable[Outcome]],
+        wants: Wants,
+        check: Callable[[], Awaitable[None]],
     ) -> Outcome:
         """Execute a transaction and commit its outcome with it, or take over the outcome if it has committed before.
 
         `check` is called after the row of the outcome is inserted, and raises if the transaction must not commit. Until this one ends,
         no other worker can commit the same transaction.
         """
-
-        async def checked() -> None:
-            check()
-
-        self._make_ready()
-        return finished(self._once(self._blocking(), way, called(work), wants, checked))
-
-    async def aonce(
-        self,
-        way: Way,
-        work: Callable[[OpenSession], Awaitable[Outcome]],
-        wants: Wants,
-        check: Callable[[], Awaitable[None]],
-    ) -> Outcome:
-        """Execute a transaction once, on the running loop; see `once`."""
         if not self._ready:
-            await asyncio.to_thread(self._make_ready)
-        return await self._once(self._awaiting(), way, work, wants, check)
+            await asyncio.to_thread(self._make_ready) if wants.is_awaited else self._make_ready()
+        backend = self._backend_for(wants)
 
-    async def _once(
-        self,
-        backend: Backend,
-        way: Way,
-        work: Callable[[OpenSession], Awaitable[Outcome]],
-        wants: Wants,
-        check: Callable[[], Awaitable[None]],
-    ) -> Outcome:
         async def within(session: OpenSession) -> Outcome:
             executor = session.joined.executor
             await run_script_async(outcomes.forget(done), executor)
@@ -218,8 +195,8 @@ class OtherDatabase:
                 self._backend = _backend_of(self.database)
             return self._backend
 
-    def _awaiting(self) -> Backend:
-        if self._is_async_engine:
+    def _backend_for(self, wants: Wants) -> Backend:
+        if wants.is_awaited and self._is_async_engine:
             from mainspring.store.external.backends import EngineBackend  # noqa: PLC0415  (only where it is used)
 
             return EngineBackend(self.database)

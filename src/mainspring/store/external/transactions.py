@@ -48,24 +48,20 @@ class OpenSession(ABC):
         """The connection or session that a function in this transaction is given. Raises `InTransaction` if there is none of that kind."""
 
     @abstractmethod
-    async def flush_async(self) -> None:
+    async def flush(self) -> None:
         """Send pending statements of an ORM, and check that the function has left the transaction open."""
-
-    def flush(self) -> None:
-        """See `flush_async`, on a blocking connection."""
-        finished(self.flush_async())
 
 
 class Session(OpenSession):
     """An open transaction in the app's own database."""
 
-    def record(self, write: RecordStep, now: int) -> State | None:
-        """Record the outcome on a blocking connection; see `mainspring.store.verbs.record.record_outcome`.
+    async def record(self, write: RecordStep, now: int) -> State | None:
+        """Record the outcome; see `mainspring.store.verbs.record.record_outcome`.
 
         This is the last statement of the transaction, which may be committed in the same round trip.
         """
         joined = self.joined
-        return joined.run(lambda tx: record_outcome(tx, write, joined.started), now)
+        return await joined.run_async(lambda tx: record_outcome(tx, write, joined.started), now)
 
 
 class JoinedSession(Session):
@@ -89,7 +85,7 @@ class JoinedSession(Session):
             )
         return None
 
-    async def flush_async(self) -> None:
+    async def flush(self) -> None:
         """Send the pending statements of sessions. The owner of another connection has sent its own."""
         if self._wrapped is not None:
             await self._wrapped.flush()

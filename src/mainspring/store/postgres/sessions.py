@@ -169,7 +169,7 @@ class PostgresSession(Session):
             return self._wrapped.give(wants)
         raise no_such(wants)
 
-    async def flush_async(self) -> None:
+    async def flush(self) -> None:
         if self._wrapped is not None:
             await self._wrapped.flush()
         self._require_open()
@@ -235,7 +235,7 @@ class TxSession(PostgresSession):
             self.doubt()
         return super().give(wants)
 
-    async def flush_async(self) -> None:
+    async def flush(self) -> None:
         self.begun()
         self._require_open()
 
@@ -249,14 +249,14 @@ class TxSession(PostgresSession):
         """Note that prepared statements of this connection may have been deallocated."""
         self._wire.sure = False
 
-    def record(self, write: RecordStep, now: int) -> State | None:
+    async def record(self, write: RecordStep, now: int) -> State | None:
         """Record the outcome and commit, in one round trip: if the record is refused, the database does not execute COMMIT."""
         self.begun()
         alone = (
             type(write) is RecordStep and write.run_state is None and (self._joined is None or not self._joined.started)
         )
         if not (alone and self._wire.sure and self._wire.speaks_unicode):
-            return super().record(write, now)
+            return await super().record(write, now)
         values = dict(zip(RECORDED_COLUMNS, step_values(write.step), strict=True), owner=write.owner)
         try:
             with self._db.lock:

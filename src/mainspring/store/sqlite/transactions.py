@@ -106,7 +106,7 @@ class SqliteSession(Session):
     def connection(self) -> sqlite3.Connection:
         return self._db
 
-    async def flush_async(self) -> None:
+    async def flush(self) -> None:
         if self._wrapped is not None:
             await self._wrapped.flush()
         self.require_open()
@@ -118,19 +118,19 @@ class SqliteSession(Session):
                 self._db.require_open()
             raise rolled_back(self._cause)
 
-    def record(self, write: RecordStep, now: int) -> State | None:
+    async def record(self, write: RecordStep, now: int) -> State | None:
         """See `mainspring.store.external.transactions.Session`.
 
         The statement that writes also checks that nothing changed in between. If something did, it writes nothing.
         """
-        if type(write) is RecordStep and write.run_state is None and self._joined is None:
+        if type(write) is RecordStep and write.run_state is None and self._joined is None and self._awaited is None:
             try:
                 self._db.execute(_RECORD_FIRST, (write.owner, write.step.epoch, *step_values(write.step)))
             except sqlite3.IntegrityError:
                 pass  # the run is being stopped or not owned, or the step was recorded before
             else:
                 return State.RUNNING
-        return super().record(write, now)
+        return await super().record(write, now)
 
     def end(self) -> None:
         """Refuse further use of what the function was given, and close its unread cursors."""
