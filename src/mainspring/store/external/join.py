@@ -75,15 +75,16 @@ class Joined:
         """Run a script as part of the transaction."""
         await self.check_async()
         tx = Transaction(self.dialect, now, users=True)
-        answer = await run_script_async(self._whole(tx, work), self.executor)
-        self._note(tx)
+        answer = await run_script_async(self.script(tx, work), self.executor)
+        self.add(tx)
         return answer
 
     def run(self, work: Callable[[Transaction], Script[T]], now: int = 0) -> T:
         """Run a script as part of the transaction, on a blocking connection."""
         return finished(self.run_async(work, now))
 
-    def _whole(self, tx: Transaction, work: Callable[[Transaction], Script[T]]) -> Script[T]:
+    def script(self, tx: Transaction, work: Callable[[Transaction], Script[T]]) -> Script[T]:
+        """The statements of `work`, and those that end a script: wake-ups and the notification."""
         try:
             answer = yield from work(tx)
             yield from tx.close(self._origin)
@@ -91,7 +92,8 @@ class Joined:
             self.refused = tx.locking
         return answer
 
-    def _note(self, tx: Transaction) -> None:
+    def add(self, tx: Transaction) -> None:
+        """Add the changes of a script that has ended to those of the transaction."""
         if tx.changes:
             self.last_change = tx.now
         self.changes.add(tx.changes)
@@ -133,8 +135,8 @@ class _JoinedTransactor:
     def change(self, work: Callable[[Transaction], Script[T]], now: int = 0) -> T:
         joined = self._joined
         tx = Transaction(joined.dialect, now, users=True)
-        answer = run_script(tx.savepoint(joined._whole(tx, work)), self._executor)  # noqa: SLF001
-        joined._note(tx)  # noqa: SLF001
+        answer = run_script(tx.savepoint(joined.script(tx, work)), self._executor)
+        joined.add(tx)
         return answer
 
     def execute(self, sql: Sql, **values: Any) -> Rows:
