@@ -309,7 +309,7 @@ async def test_wrong_arguments_are_errors_at_the_call_and_leave_nothing_behind(s
             with pytest.raises(InvalidInput):
                 checkout.options(**options)
         with pytest.raises(
-            UnknownFunction, match="no function is called 'nothing' here; known are: checkout, other, total"
+            UnknownFunction, match="no function is registered as 'nothing'; registered are: checkout, other, total"
         ):
             app._runtime.registry.get("nothing")
         assert count_runs(app) == 0

@@ -78,32 +78,32 @@ CASES = {
     "another name": (
         "one",
         [recorded("0", 0, "old")],
-        "at position 0 the record has step 'old', but the code now asks for step 'new'",
+        "at position 0 the record has step 'old', but the code now requests step 'new'",
     ),
     "another kind": (
         "sleeps",
         [recorded("0", 0, "old")],
-        "at position 0 the record has step 'old', but the code now asks for sleep",
+        "at position 0 the record has step 'old', but the code now requests sleep",
     ),
     "an end before the end of the record": (
         "short",
         [recorded("0", 0, "new"), recorded("1", 1, "new")],
-        "the function came to its end, but the record goes on with step 'new' at position 1",
+        "the function came to its end, but the record continues with step 'new' at position 1",
     ),
     "swallowed by the code": (
         "swallows",
         [recorded("0", 0, "old")],
-        "at position 0 the record has step 'old', but the code now asks for step 'new'",
+        "at position 0 the record has step 'old', but the code now requests step 'new'",
     ),
     "something new before the record is used up": (
         "one",
         [recorded("t0.0", 0, "new")],
-        "the record goes on with step 'new' at position t0.0, but the code asks for position 0 instead",
+        "the record continues with step 'new' at position t0.0, but the code requests position 0 instead",
     ),
     "another name in a branch": (
         "branches",
         [recorded("t1.0", 0, "old")],
-        "at position t1.0 the record has step 'old', but the code now asks for step 'new'",
+        "at position t1.0 the record has step 'old', but the code now requests step 'new'",
     ),
 }
 
@@ -293,37 +293,37 @@ STUCK = {
     "turns behind a branch that is gone": (
         "branches",
         [recorded("t0.0", 1, "new"), recorded("t1.0", 2, "new"), recorded("t2.0", 0, "new")],
-        "the record goes on with step 'new' at position t2.0, but the code asks for position t1.0 instead",
+        "the record continues with step 'new' at position t2.0, but the code requests position t1.0 instead",
     ),
     "a turn in a shielded task": (
         "shielded",
         [recorded("t0.0", 1, "new"), recorded("t1.0", 0, "new")],
-        "the record goes on with step 'new' at position t1.0, but the code asks for position t0.0 instead",
+        "the record continues with step 'new' at position t1.0, but the code requests position t0.0 instead",
     ),
     "an operation that was cancelled": (
         "one",
         [cancelled("0"), recorded("1", 0, "new")],
-        "the record goes on with step 'new' at position 1, but the code asks for position 0 instead",
+        "the record continues with step 'new' at position 1, but the code requests position 0 instead",
     ),
     "an event that another branch would set": (
         "handing over",
         [recorded("t1.0", 0, "new"), recorded("t0.0", 1, "new")],
-        "the record goes on with step 'new' at position t1.0, but the code asks for position t0.0 instead",
+        "the record continues with step 'new' at position t1.0, but the code requests position t0.0 instead",
     ),
     "a task that nothing awaits yet": (
         "spawning",
         [recorded("t0.0", 0, "old")],
-        "at position t0.0 the record has step 'old', but the code now asks for step 'new'",
+        "at position t0.0 the record has step 'old', but the code now requests step 'new'",
     ),
     "a question to a handler that is gone": (
         "branches",
         [recorded("t0.0", 1, "new"), recorded("t1.0", 2, "new"), recorded("t2.0", 0, "double", "question")],
-        "the record goes on with question 'double' at position t2.0, but the code asks for position t1.0 instead",
+        "the record continues with question 'double' at position t2.0, but the code requests position t1.0 instead",
     ),
     "a turn on a thread": (
         "blocking",
         [recorded("0", 1, "new"), recorded("t0.0", 0, "new")],
-        "the record goes on with step 'new' at position t0.0, but the code asks for position 0 instead",
+        "the record continues with step 'new' at position t0.0, but the code requests position 0 instead",
     ),
 }
 

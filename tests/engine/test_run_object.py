@@ -181,7 +181,7 @@ async def test_a_step_ad_hoc_has_the_options_of_a_step(store_url: str, colour: s
         assert await handle.result() == "done"
         assert names(app, "a") == ["flaky", "slow"]
     assert tried == [1, 2, 3]
-    with pytest.raises(InvalidInput, match="longer than nothing"):
+    with pytest.raises(InvalidInput, match="longer than zero"):
         run.step.options(timeout=0)
     with pytest.raises(InvalidInput, match="never started a second time"):
         run.step.options(retry=2, at_most_once=True)
@@ -207,7 +207,7 @@ async def test_a_step_ad_hoc_that_is_started_at_most_once_is_not_started_again(s
         await one.options(id="a").start()
         await begun.wait()
         await another_process(w)
-        assert "not to be started a second time" in await app.handle("a").result()
+        assert "is at_most_once, so it is not executed again" in await app.handle("a").result()
     assert done == ["once"]
 
 
@@ -299,7 +299,7 @@ def test_outside_runs_everything_of_run_says_that_there_is_none() -> None:
         lambda: run.sleep_until.sync(1),
         lambda: run.step.sync("name", len, "x"),
     ):
-        with pytest.raises(NotInRun, match="only there inside a workflow or step"):
+        with pytest.raises(NotInRun, match="available only inside a workflow or step"):
             ask()
 
 

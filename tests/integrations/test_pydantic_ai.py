@@ -483,7 +483,7 @@ async def test_mistakes_are_told_with_what_to_write_instead() -> None:
     app = App()
     with pytest.raises(InvalidInput, match="name="):
         DurableAgent(Agent(TestModel()), app)
-    with pytest.raises(InvalidInput, match="longer than nothing"):
+    with pytest.raises(InvalidInput, match="longer than zero"):
         StepOptions(timeout=0)
     support = DurableAgent(Agent(TestModel(), name="support"), app)
 

@@ -95,7 +95,7 @@ def test_other_values_that_make_no_sense_are_refused(client: Client) -> None:
         ({"limit": "ten"}, "limit is a whole number"),
         ({"limit": 0}, "limit is a whole number of at least 1"),
         ({"state": ["asleep"]}, "there is no state asleep"),
-        ({"owner": "w"}, "runs are not found by owner"),
+        ({"owner": "w"}, "runs have no filter owner"),
         ({"ids": [str(number) for number in range(MOST_VALUES + 1)]}, "ids has 10,001 values"),
     ):
         with pytest.raises(InvalidInput, match=words):

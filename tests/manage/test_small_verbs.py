@@ -87,7 +87,7 @@ async def test_children_of_a_fork_have_to_exist_and_to_be_of_the_same_function(s
         (called, started) = sorted(each.id for each in (await app.runs.list(parent="p")).runs)
         with pytest.raises(NotFound, match="run 'nobody' not found"):
             await app.runs.fork("p", children={started: "nobody"})
-        with pytest.raises(Conflict, match="cannot take the place"):
+        with pytest.raises(Conflict, match="cannot replace"):
             await app.runs.fork("p", children={called: "p"})
 
 

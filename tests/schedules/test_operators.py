@@ -125,7 +125,7 @@ def test_a_skip_that_is_taken_back_in_the_same_moment_still_says_which_tick_it_w
     monkeypatch.setattr(stepped.store.schedules, "change", late)
     assert stepped.schedules.skip("s") == at("01:00")
     raced.clear()
-    with pytest.raises(InvalidInput, match="nothing to take back"):
+    with pytest.raises(InvalidInput, match="has no skip to undo"):
         stepped.schedules.unskip("s")
 
 

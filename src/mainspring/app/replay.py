@@ -109,7 +109,7 @@ def _judged(ex: Execution, run: Run) -> str | None:
     if run.state is not State.SUCCEEDED:
         return None
     if ex.unwound:
-        return "it came to its end, but the code now asks for more operations than are recorded"
+        return "it came to its end, but the code now requests more operations than are recorded"
     value, error = ex.outcome
     if error is not None:
         return f"it succeeded, but the code now raises {type(error).__name__}: {error}"

@@ -84,7 +84,7 @@ class AdHocStep(OverloadedVerb):
         """The same with the options of `@app.step`: `await run.step.options(retry=3, timeout="1m")("name", fn, …)`."""
         length = None if timeout is None else micros(timeout)
         if length is not None and length <= 0:
-            raise InvalidInput(f"run.step.options: a timeout must be longer than nothing, not {timeout!r}")
+            raise InvalidInput(f"run.step.options: a timeout must be longer than zero, not {timeout!r}")
         policy = Retry.of(retry)
         if at_most_once and policy.attempts > 1:
             raise InvalidInput(

@@ -230,7 +230,7 @@ def end_of_record(ex: Execution, position: str, *, together: bool = False) -> Fl
     if hold is not None:
         yield Hold(hold)
     elif ex.history.delivery.replaying:
-        raise ex.disagree(f"position {position} is new, but the record goes on")
+        raise ex.disagree(f"position {position} is new, but the record continues")
 
 
 def _hold_back(ex: Execution) -> Flow:

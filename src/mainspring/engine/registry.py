@@ -113,7 +113,7 @@ class Registry:
             return self._functions[name]
         except KeyError:
             known = ", ".join(sorted(self._functions)) or "none"
-            raise UnknownFunction(f"no function is called {name!r} here; known are: {known}") from None
+            raise UnknownFunction(f"no function is registered as {name!r}; registered are: {known}") from None
 
     def find(self, name: str) -> Function | None:
         return self._functions.get(name)
@@ -274,7 +274,7 @@ def _positive(length: timedelta | float | str | None, what: str) -> int | None:
         return None
     micros = int(parse_duration(length).total_seconds() * SECOND)
     if micros <= 0:
-        raise InvalidInput(f"{what} must be longer than nothing, not {length!r}")
+        raise InvalidInput(f"{what} must be longer than zero, not {length!r}")
     return micros
 
 

@@ -132,7 +132,7 @@ def arguments(ex: Execution) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The decoded arguments of a run's function."""
     if ex.function.at_most_once and ex.run.is_continuation and not _has_outcome(ex):
         raise Interrupted(
-            f"run {ex.id} was cut off in the middle, and {ex.function.name!r} is not to be started a second time"
+            f"run {ex.id} was interrupted, and {ex.function.name!r} is at_most_once, so it is not executed again"
         )
     times = times_of(ex.run) if ex.run.generation == 0 else None
     if times is not None:
@@ -262,7 +262,7 @@ def _disagree_if_record_goes_on(ex: Execution, error: BaseException | None) -> N
     unused = ex.history.unused(ex.tasks.responders.values()) if ex.history.delivery.replaying else None
     if unused is not None:
         what = f"{unused.kind} {unused.name!r} at position {unused.position}"
-        ex.disagree(f"the function came to its end, but the record goes on with {what}")
+        ex.disagree(f"the function came to its end, but the record continues with {what}")
 
 
 def _blocked(ex: Execution) -> str:

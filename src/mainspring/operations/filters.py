@@ -173,7 +173,7 @@ def refuse_unknown(what: str, given: Mapping[str, Any], known: Mapping[str, Filt
     """Raise `InvalidInput` for filters that do not exist."""
     unknown = sorted(set(given) - set(known))
     if unknown:
-        raise InvalidInput(f"{what} are not found by {', '.join(unknown)}; by {', '.join(known)}")
+        raise InvalidInput(f"{what} have no filter {', '.join(unknown)}; there are {', '.join(known)}")
 
 
 def one_of(name: str, given: object, choices: Collection[str]) -> tuple[str, ...]:

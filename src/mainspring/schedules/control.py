@@ -283,8 +283,8 @@ def _to_unskip(planning: Planning, when: int | None) -> int:
     if when is None and planning.skips:
         return min(planning.skips)
     if when is None or when not in planning.skips:
-        which = "no tick" if when is None else f"not the tick of {stamp(when)}"
-        raise InvalidInput(f"schedule {planning.schedule.id!r} is to skip {which}: nothing to take back")
+        which = "" if when is None else f" for the tick of {stamp(when)}"
+        raise InvalidInput(f"schedule {planning.schedule.id!r} has no skip to undo{which}")
     return when
 
 

@@ -293,7 +293,7 @@ class Outside:
 
     def publish(self, verb: StepKind, table: Table, key: str, value: str | None) -> Coroutine[Any, Any, None]:
         del table, key, value
-        raise NotInRun(f"run.{verb} is only there inside a workflow or step that is being executed by an app")
+        raise NotInRun(f"run.{verb} is available only inside a workflow or step that an app is executing")
 
     @ours
     async def get_event(self, run_id: str, key: str, codec: ValueCodec, timeout: Duration | None) -> Any:

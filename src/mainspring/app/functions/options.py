@@ -165,7 +165,7 @@ def micros(value: Duration) -> int:
 def _positive(value: Any) -> int:
     found = micros(value)
     if found <= 0:
-        raise InvalidInput(f"options: a timeout must be longer than nothing, not {value!r}")
+        raise InvalidInput(f"options: a timeout must be longer than zero, not {value!r}")
     return found
 
 

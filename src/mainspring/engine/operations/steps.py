@@ -119,7 +119,7 @@ def _taken_up(ex: Execution, record: Step, call: StepCall, *, before: bool) -> F
     if not before:
         return None
     if call.at_most_once and record.due is None:
-        return Interrupted(f"step {call.name!r} was cut off in the middle and is not to be started a second time")
+        return Interrupted(f"step {call.name!r} was interrupted and is at_most_once, so it is not executed again")
     return None if (yield from _back_off(ex, record)) else _not_again(record)
 
 

@@ -304,5 +304,5 @@ def here() -> Branch | StepScope:
     """The position in a run. Raises `NotInRun` outside runs."""
     found = place()
     if found is None:
-        raise NotInRun("`run` is only there inside a workflow or step that is being executed by an app")
+        raise NotInRun("`run` is available only inside a workflow or step that an app is executing")
     return found

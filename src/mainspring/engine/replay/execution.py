@@ -307,7 +307,7 @@ class Execution:
         if (step.kind, step.name) != (kind, name):
             raise self.disagree(
                 f"at position {position} the record has {_operation(step.kind, step.name)}, "
-                f"but the code now asks for {_operation(kind, name)}"
+                f"but the code now requests {_operation(kind, name)}"
             )
         return step
 

@@ -72,8 +72,8 @@ def _is_certain(ex: Execution, on: AwaitedKind, times: int, *, asks: bool) -> bo
         return times >= _LONGER
     if times == _LONGER:
         log.warning(
-            "run %s of %s: its replay waits for something that is no operation (%s), and its record goes on with %s; if that never ends, "
-            "neither does the run",
+            "run %s of %s: its replay waits for something that is not an operation (%s), and its record continues with %s; if that wait "
+            "never ends, neither does the run",
             *(ex.id, ex.function.name),
             "an event, a lock or a queue" if on is AwaitedKind.BRANCH else "a thread, a request or the like",
             _next(ex),
@@ -83,8 +83,8 @@ def _is_certain(ex: Execution, on: AwaitedKind, times: int, *, asks: bool) -> bo
 
 def _disagree(ex: Execution) -> None:
     at = ex.history.recalled
-    asks = f"the code asks for position {at} instead" if at else "the code asks for nothing"
-    error = ex.disagree(f"the record goes on with {_next(ex)}, but {asks}")
+    asks = f"the code requests position {at} instead" if at else "the code requests nothing"
+    error = ex.disagree(f"the record continues with {_next(ex)}, but {asks}")
     ex.history.delivery.fail(error)
 
 

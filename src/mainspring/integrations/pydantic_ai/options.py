@@ -42,7 +42,7 @@ class StepOptions:
                 "StepOptions: a step is never started a second time (at_most_once), so it cannot be retried"
             )
         if self.timeout is not None and micros(self.timeout) <= 0:
-            raise InvalidInput(f"StepOptions: a timeout must be longer than nothing, not {self.timeout!r}")
+            raise InvalidInput(f"StepOptions: a timeout must be longer than zero, not {self.timeout!r}")
 
 
 def is_transient(error: BaseException) -> bool:

@@ -129,10 +129,10 @@ def _check_children(tx: Transaction, wanted: Fork) -> Script[None]:
     for old, new in wanted.children.items():
         there, instead = (yield from find(tx, old)), (yield from find(tx, new))
         if instead is None:
-            raise NotFound(f"run {new!r} not found, so it cannot take the place of {old!r}")
+            raise NotFound(f"run {new!r} not found, so it cannot replace {old!r}")
         if there is not None and there.workflow != instead.workflow:
             raise Conflict(
-                f"run {new!r} is one of {instead.workflow}, and so cannot take the place of {old!r} ({there.workflow})"
+                f"run {new!r} is one of {instead.workflow}, and so cannot replace {old!r} ({there.workflow})"
             )
 
 

@@ -351,12 +351,12 @@ def _refuse_needed(tx: Transaction, runs: list[Run]) -> Script[None]:
     for run in runs:
         if run.schedule is not None and (yield from tx.execute(_END_UNPROCESSED, id=run.id)):
             raise Conflict(
-                f"the schedule of {run.id} has not taken note of its end yet; "
+                f"the schedule of {run.id} has not processed its end yet; "
                 "try again when a worker has. Nothing was deleted"
             )
         waiters = yield from tx.execute(_AWAITED, id=run.id)
         if waiters:
             raise Conflict(
-                f"run {waiters[0][0]!r} waits for {run.id!r} and has not taken note of its end yet; try again when it has. "
+                f"run {waiters[0][0]!r} waits for {run.id!r} and has not processed its end yet; try again when it has. "
                 "Nothing was deleted"
             )

@@ -335,7 +335,7 @@ def _matching(scene: Scene, text: str) -> RunFilters:
     pairs = parse_qsl(text, max_num_fields=200)
     unknown = [name for name, _ in pairs if name not in TRAITS and name not in {"after", "limit"}]
     if unknown:
-        raise InvalidInput(f"runs are not found by {', '.join(unknown)}; by {', '.join(TRAITS)}")
+        raise InvalidInput(f"runs have no filter {', '.join(unknown)}; there are {', '.join(TRAITS)}")
     found = _filters(scene, read_pairs(RunQuery, pairs))
     if not found:
         raise InvalidInput("matching: name at least one filter, such as state=failed")
