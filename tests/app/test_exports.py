@@ -253,7 +253,7 @@ PUBLIC_ELSEWHERE = {"Dialect", "Fold", "Gap", "PayloadCodec"}
 """In `mainspring.recurrence` and `mainspring.payloads`."""
 ONLY_HELD = {
     *("Ask", "GetEvent", "ReadStream", "Receive", "AdHocStep", "Dual"),  # verbs: `app.ask` is called, not annotated
-    *("RunVerbs", "WorkerVerbs", "VersionVerbs", "QueueVerbs", "FunctionVerbs", "AppSchedules"),  # nouns: `app.runs`
+    *("RunVerbs", "WorkerVerbs", "VersionVerbs", "QueueVerbs", "FunctionVerbs", "ScheduleVerbs"),  # nouns: `app.runs`
     *(
         "JoinedBlock",
         "DurableTimeout",

@@ -12,7 +12,7 @@ from mainspring import App, Client, run
 from mainspring.app.nouns.queues import QueueVerbs
 from mainspring.app.nouns.runs import RunVerbs, VersionVerbs
 from mainspring.app.nouns.scheduled_functions import FunctionVerbs
-from mainspring.app.nouns.schedules import AppSchedules
+from mainspring.app.nouns.schedules import ScheduleVerbs
 from mainspring.cli.main import main
 from mainspring.errors import InvalidInput
 from mainspring.operations.actions import summary_of
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 TABLES: dict[str, tuple[dict[str, Any], type]] = {
     "runs": (RUN_ACTIONS, RunVerbs),
-    "schedules": (SCHEDULE_ACTIONS, AppSchedules),
+    "schedules": (SCHEDULE_ACTIONS, ScheduleVerbs),
     "queues": (QUEUE_ACTIONS, QueueVerbs),
     "scheduled_functions": (FUNCTION_ACTIONS, FunctionVerbs),
     "versions": (VERSION_ACTIONS, VersionVerbs),

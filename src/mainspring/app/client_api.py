@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from mainspring.app.functions.options import Duration, Moment, OptionArguments
     from mainspring.app.messages.names import Topic
-    from mainspring.app.nouns.schedules import AppSchedules
+    from mainspring.app.nouns.schedules import ScheduleVerbs
     from mainspring.app.runtime import Runtime
     from mainspring.codec import CallCodec
 
@@ -73,11 +73,11 @@ class ClientApi:
         return QueueVerbs(self._runtime)
 
     @property
-    def schedules(self) -> AppSchedules:
+    def schedules(self) -> ScheduleVerbs:
         """The schedules in the app's database: create, update, pause, trigger, backfill, list and the rest."""
-        from mainspring.app.nouns.schedules import AppSchedules  # noqa: PLC0415  (not every app has schedules, which are slow to import)
+        from mainspring.app.nouns.schedules import ScheduleVerbs  # noqa: PLC0415  (not every app has schedules, which are slow to import)
 
-        return AppSchedules(self)
+        return ScheduleVerbs(self)
 
     @property
     def scheduled_functions(self) -> FunctionVerbs:

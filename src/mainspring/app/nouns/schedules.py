@@ -50,7 +50,7 @@ _CHANGING = frozenset(
 """Verbs that inside a run are one transaction with the record of their answer. `apply` may be large, and is one for each part."""
 
 
-class AppSchedules:
+class ScheduleVerbs:
     """Verbs on the schedules in the app's database. Inside a run each is recorded, and happens once. An unknown schedule raises `NotFound`."""
 
     _spelled = "app.schedules"
