@@ -135,3 +135,30 @@ async def test_a_reader_of_openapi_finds_nothing_wrong(shop: Shop) -> None:
                 made.get("json"),
                 sent.text[:300],
             )
+
+
+async def test_a_parameter_that_does_not_exist_is_refused_by_the_api(shop: Shop) -> None:
+    async with shop.asking() as asking:
+        answer = await asking.get("/api/runs", params={"sate": "failed"})
+        assert (answer.status_code, answer.json()["error"]) == (
+            400,
+            "there is no parameter 'sate' here; did you mean state?",
+        )
+        assert (await asking.get("/api/schedules", params={"xyz": "1"})).status_code == 400
+        assert (await asking.get("/runs", params={"sate": "failed"})).status_code == 200
+
+
+async def test_a_schedule_takes_the_objects_that_it_is_shown_with(shop: Shop) -> None:
+    async with shop.asking() as asking:
+        shown = (await asking.get("/api/schedules/nightly")).json()["schedule"]
+        body = {"id": "copy", "workflow": shown["workflow"]}
+        body |= {"spec": shown["spec"], "policy": {"maxRunning": 2}}
+        made = await asking.post("/api/schedules/create", json=body)
+        assert made.status_code == 200, made.text
+        assert (await asking.get("/api/schedules/copy")).json()["schedule"]["spec"] == shown["spec"]
+        refused = await asking.post(
+            "/api/schedules/update", json={"id": "copy", "spec": {"cron": ["99 * * * *"], "x": 1}}
+        )
+        assert refused.status_code == 400
+        for part in ("x: is not a key of a spec", "cron[0].minute: 99"):
+            assert part in refused.json()["error"]

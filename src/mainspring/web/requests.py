@@ -6,6 +6,7 @@ import functools
 import json
 import re
 from datetime import UTC, datetime, tzinfo
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl
 from zoneinfo import ZoneInfo
@@ -47,6 +48,16 @@ def read_pairs(kind: type[S], pairs: Iterable[tuple[str, str]]) -> S:
         else:
             values[name] = value
     return _convert(values, kind, strict=False)
+
+
+def check_names(kind: type[Any], names: Iterable[str]) -> None:
+    """Refuse parameters that a query does not have: a filter with a typing error would find everything."""
+    known = [*kind.__struct_fields__, "zone"]
+    for name in names:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            raise InvalidInput(f"there is no parameter {name!r} here; {hint}")
 
 
 def composed(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:

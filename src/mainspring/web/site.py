@@ -39,7 +39,7 @@ from mainspring.web.pages import (
 )
 from mainspring.web.redaction import Redactor
 from mainspring.web.rendering import CSRF, Renderer, base_of, clean, here, note, set_session
-from mainspring.web.requests import read_form, read_json, read_pairs
+from mainspring.web.requests import check_names, read_form, read_json, read_pairs
 from mainspring.web.waterfall import waterfall
 
 if TYPE_CHECKING:
@@ -192,6 +192,7 @@ class Dashboard:
     def _data(self, view: View) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
             try:
+                check_names(view.query, request.query_params)
                 return _json(await self._look(view, request)())
             except MainspringError as error:
                 return _problem_json(error)

@@ -181,12 +181,12 @@ def schedule(scene: Scene, query: TickQuery) -> ScheduleAnswer:
     )
 
 
-def spec_of_form(spec: str | None, cron: str | None, timezone: str | None) -> Spec:
+def spec_of_form(spec: str | dict[str, Any] | None, cron: str | None, timezone: str | None) -> Spec:
     """Return the spec of a form: JSON, or a cron expression."""
     if bool(spec) == bool(cron):
         raise InvalidInput("when? Give a cron expression, or a spec as JSON, not both")
     if spec:
-        return read_spec(spec)
+        return read_spec(spec) if isinstance(spec, str) else Spec.from_dict(spec)
     return Spec.from_dict({"cron": [cron], **({"timezone": timezone} if timezone else {})})
 
 
@@ -249,7 +249,8 @@ class StoppingBackfill(OneSchedule, kw_only=True):
 class Described(OneSchedule, kw_only=True):
     """The parts of a schedule. Each may be left out."""
 
-    spec: SpecText | None = None
+    spec: SpecText | dict[str, Any] | None = None
+    """An object, or the same as text, as forms send it."""
     cron: CronText | None = None
     timezone: ZoneText | None = None
     workflow: Annotated[str, Meta(min_length=1, max_length=600)] | None = None
@@ -258,7 +259,7 @@ class Described(OneSchedule, kw_only=True):
     overlap: OverlapName | None = None
     catchup: Annotated[str, Meta(max_length=100, description="How late a tick may be, such as 10m.")] | None = None
     pause_on_failure: bool | None = None
-    policy: PolicyText | None = None
+    policy: PolicyText | dict[str, Any] | None = None
     note: Annotated[str, Meta(max_length=10000)] | UnsetType | None = UNSET
 
     def parts(self) -> dict[str, Any]:
@@ -272,7 +273,7 @@ class Described(OneSchedule, kw_only=True):
             "pauseOnFailure": self.pause_on_failure,
         }
         if self.policy:
-            given = read_value(self.policy, "the policy")
+            given = read_value(self.policy, "the policy") if isinstance(self.policy, str) else self.policy
             if not isinstance(given, dict):
                 raise InvalidInput('the policy is a JSON object, such as {"maxRunning": 2}')
             policy |= cast("dict[str, Any]", given)
