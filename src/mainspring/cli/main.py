@@ -10,7 +10,7 @@ from mainspring.cli.commands import Group, colour_wanted
 from mainspring.cli.runs.listing import runs
 from mainspring.cli.schedules.listing import schedules
 
-_HELP = """Durable workflows and the schedules that start them.
+_HELP = """Durable workflows, schedules and queues on SQLite or PostgreSQL.
 
 \b
   mainspring dev shop:app                  a worker, the dashboard, reloading

@@ -182,7 +182,7 @@ class RunVerbs(_Noun, Generic[R]):
         attempts: int | None = None,
         **filters: Unpack[RunTraits],
     ) -> Coroutine[Any, Any, Changed]:
-        """Change when runs begin that have not begun or wait for a retry, and retry failed runs at that time.
+        """Change the start of runs that have not begun or wait for a retry, and retry failed runs at that time.
 
         What is not named stays. By id: False if the run is in another state. Filters match failed runs only with state="failed".
         """

@@ -221,7 +221,7 @@ def count(url: str, by: tuple[str, ...], bucket: str | None, output: str, **filt
 )
 @output_option("table", "json")
 def step_figures(function: str, url: str, last: int, output: str) -> None:
-    """Show how the steps of a function have gone: failures, attempts, how long they took.
+    """Print figures of the steps of a function: failures, attempts and durations.
 
     \b
       mainspring runs step-figures checkout

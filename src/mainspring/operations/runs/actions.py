@@ -209,7 +209,7 @@ class RunActions:
 
     @RUN_ACTIONS(NOT_BEGUN, "rescheduled", "has begun, or has ended without failing")
     def reschedule(self, ids: Sequence[str], move: Move, filters: RunTraits | None = None) -> Changed:
-        """Change when runs begin that have not begun or wait for a retry, and retry failed runs at that time."""
+        """Change the start of runs that have not begun or wait for a retry, and retry failed runs at that time."""
         for name, value, least in (("priority", move.priority, -(2**63)), ("attempts", move.attempts, 0)):
             if value is not None and (
                 isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**63

@@ -168,7 +168,7 @@ class Starting:
         lambda run, key: Answer(f"{run} is asked; its answer is among its events and messages", {"key": key}, run)
     )
     def answer(self, run: str, question: str, value: Any, key: str | None = None) -> str:
-        """Send a run the question that its `run.answer` waits for, as `app.ask` does.
+        """Ask a run the question that its `run.answer` waits for, as `app.ask` does.
 
         Returns the key of the question. Raises the errors of `send`.
         """
