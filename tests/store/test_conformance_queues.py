@@ -115,6 +115,17 @@ def test_a_run_in_a_queue_that_does_not_exist_waits_until_it_does(store: Store) 
     assert ids(take(store)) == ["r1"]
 
 
+@pytest.mark.parametrize("limits", [{"concurrency": 3}, {"concurrency": 3, "partition_concurrency": 2}])
+def test_a_limit_holds_back_no_runs_of_a_queue_that_is_empty(store: Store, limits: dict[str, Any]) -> None:
+    make(store, **limits)
+    start(store, queued(1), queued(2))
+    found = take(store)
+    assert (ids(found), found.held) == (["r1", "r2"], "partition_concurrency" in limits)
+    start(store, queued(3), queued(4))
+    found = take(store)
+    assert (len(ids(found)), found.held) == (0 if "partition_concurrency" in limits else 1, True)
+
+
 def test_a_run_keeps_its_place_until_it_has_ended_wherever_it_is(store: Store) -> None:
     make(store, concurrency=1)
     start(store, queued(1), queued(2))

@@ -157,12 +157,12 @@ class Demands:
     @property
     def held(self) -> bool:
         """Whether the runs under way in the fleet held back a queue."""
-        return any(allotment.admission.held for allotment in self._allotments)
+        return any(allotment.admission.held and not allotment.emptied for allotment in self._allotments)
 
     @property
     def short(self) -> bool:
         """Whether this worker's own concurrency held back a queue."""
-        return any(allotment.admission.short for allotment in self._allotments)
+        return any(allotment.admission.short and not allotment.emptied for allotment in self._allotments)
 
     @property
     def again(self) -> int | None:
@@ -181,8 +181,10 @@ class Allotment:
         self.queue = queue
         self._room = room
         self.admission = Admission()
+        self._waiting = 0
+        """The number of partitions with waiting runs."""
         self.taken = 0
-        self.more = False
+        self.more = self.emptied = False
 
     @property
     def turn(self) -> str:
@@ -199,6 +201,7 @@ class Allotment:
         partitions = list(dict.fromkeys(waiting))
         demand = Demand(self.queue, partitions, placed, recent, self._mine, self._room, self._now)
         self.admission = admit(demand)
+        self._waiting = len(partitions)
         self.taken = sum(share.count for share in self.admission.shares)
         return self.admission
 
@@ -208,6 +211,7 @@ class Allotment:
         found = Counter(partitions)
         used_up = any(found[share.partition] == share.count for share in self.admission.shares)
         self.more = self.admission.open and used_up
+        self.emptied = len(self.admission.shares) == self._waiting and not used_up
         if self.admission.shares:
             self._turns[self.queue.name] = self.admission.shares[-1].partition
 
