@@ -48,8 +48,9 @@ def make(store: Store, name: str = "q", **limits: Any) -> None:
     store.queues.set(Queue(name, Limits(**limits), created=NOW))
 
 
-def fill(store: Store, count: int = 20, queue: str = "q", **changes: Any) -> None:
-    start(store, *(run(f"{queue}{n}", uid=f"{queue}{n:04d}", queue=queue, **changes) for n in range(count)))
+def fill(store: Store, count: int = 20, queue: str = "q", id_from: int = 0, **changes: Any) -> None:
+    numbers = range(id_from, id_from + count)
+    start(store, *(run(f"{queue}{n}", uid=f"{queue}{n:04d}", queue=queue, **changes) for n in numbers))
 
 
 def take(store: Store, limit: int = 3, worker: str = "w1", **changes: Any) -> Claimed:
@@ -78,6 +79,39 @@ def test_a_claim_from_a_busy_queue_is_one_round_trip(store: Store, trips: Callab
         assert (ids(take(store)), trips()) == (["q8"], 1)
     else:
         assert (ids(third), third.held) == (["q6", "q7", "q8"], False)
+
+
+@pytest.mark.parametrize("limits", [{}, {"concurrency": 8}], ids=["without a limit", "with one"])
+def test_a_claim_of_a_run_that_was_announced_is_one_round_trip(
+    store: Store, trips: Callable[[], int], limits: Any
+) -> None:
+    make(store, **limits)
+    fill(store, 1)
+    assert ids(take(store)) == ["q0"]
+    fill(store, 1, id_from=1)
+    trips()
+    assert (ids(take(store, announced=frozenset({"q"}))), trips()) == (["q1"], 1)
+    assert ids(take(store, announced=frozenset({"q", "unknown"}))) == []
+
+
+def test_runs_of_partitions_that_were_announced_are_claimed_at_once(store: Store) -> None:
+    make(store, concurrency=8)
+    fill(store, 1)
+    take(store)
+    start(store, run("p0", uid="p0", queue="q", partition="p"))
+    first = take(store, announced=frozenset({"q"}))
+    assert ids(first) == ["p0"] or (first.passed and ids(take(store)) == ["p0"])
+
+
+def test_a_queue_that_is_announced_all_the_time_leaves_slots_to_others(store: Store) -> None:
+    make(store, concurrency=40)
+    make(store, "rated", rate=Window(10, SECOND))
+    fill(store, 1)
+    take(store)
+    fill(store, 20, id_from=1)
+    fill(store, 5, queue="rated")
+    found = Counter(each[0] for _ in range(3) for each in ids(take(store, limit=4, announced=frozenset({"q"}))))
+    assert found["r"] >= 3
 
 
 def test_what_a_worker_may_have_in_memory_is_kept(store: Store) -> None:
@@ -151,6 +185,16 @@ def test_partitions_that_come_to_a_busy_queue_have_their_turn(store: Store) -> N
     start(store, *(run(f"p{n}", uid=f"p{n}", queue="q", partition=f"p{n}") for n in range(2)))
     found = [each for _ in range(2) for each in ids(take(store, limit=6))]
     assert {"p0", "p1"} <= set(found)
+
+
+def test_runs_of_partitions_alone_in_a_busy_queue_are_left_to_a_claim_that_follows_at_once(store: Store) -> None:
+    make(store, concurrency=40)
+    fill(store, 4)
+    assert take(store, limit=3).more
+    start(store, run("p0", uid="p0", queue="q", partition="p"))
+    second = take(store, limit=3)
+    assert (ids(second), second.passed) == (["q3"], True)
+    assert ids(take(store, limit=3)) == ["p0"]
 
 
 def test_a_queue_that_another_claim_has_locked_is_passed_over_and_then_waited_for(

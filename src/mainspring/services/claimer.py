@@ -99,6 +99,8 @@ class Claimer(Service):
         self.turns = Turns(engine.worker_id)
         self._expected: dict[str, tuple[float, asyncio.TimerHandle | None]] = {}
         """Runs that became ready: the monotonic time of the notification, and the delayed claim, if there is one."""
+        self._announced: set[str] = set()
+        """Queues in which runs became ready since the last claim."""
 
     def kick(self) -> None:
         self._no_loop_runs_until = 0.0
@@ -111,6 +113,8 @@ class Claimer(Service):
         for function, queue, run in started:
             if not self._serves(function, queue) or run in self._expected:
                 continue
+            if queue:
+                self._announced.add(queue)
             delay = self.turns.delay(run, function) if run else 0.0
             look = self._loop.call_later(delay, self.kick) if delay else None
             if look is None:
@@ -232,7 +236,9 @@ class Claimer(Service):
             mine={queue: dict(partitions) for queue, partitions in engine.slots.queued.items()},
             policy=FAIR,
             clock=self.clock.now,
+            announced=frozenset(self._announced),
         )
+        self._announced.clear()
         with engine.slots.reserved(room, blocking=blocking):
             claimed = await self._claim(request)
         engine.take(claimed.claims)

@@ -67,6 +67,8 @@ class ClaimRequest(Struct, frozen=True):
     """By function that is no workflow: its kind. A caller that starts a function by name does not know its kind."""
     clock: Callable[[], int] | None = None
     """The worker's clock; None: the time is `now`."""
+    announced: frozenset[str] = frozenset()
+    """Queues in which runs became ready since the last claim, as far as the worker was notified. A hint: nothing depends on it."""
 
     def at_present(self) -> ClaimRequest:
         """The same request at the present time: a claim may have waited for a lock, and rates count starts by that time."""

@@ -61,6 +61,10 @@ class Claims:
         self._floors: dict[Kind, Floors] = {}
         self._busy: dict[Kind, list[Queue]] = {}
         """Queues in which the next claim of a kind will find runs."""
+        self._simple: dict[str, Queue] = {}
+        """Queues in which claims found only runs without a partition, and only limits that `Ahead` can apply."""
+        self._left_none: set[Kind] = set()
+        """The kinds of claims of which the last one left no run in a queue."""
 
     def drop_floors(self) -> None:
         """Let the next claims search everything, because runs became ready that may have been due for long. Thread-safe."""
@@ -86,7 +90,8 @@ class Claims:
             "floors": floors.ranges() if above else "[]",
             **floors.times(),
         }
-        busy = request.policy.divide(request, self._busy.pop(kind, ()), turn, self._turns)
+        expected = self._busy.pop(kind, None) or self._announced(request, kind)
+        busy = request.policy.divide(request, expected, turn, self._turns)
         ahead = Ahead(request, busy, statements, floors)
         asked = [
             sql.PROMOTE,
@@ -135,14 +140,35 @@ class Claims:
             self._beside_queues.discard(kind)
         claims = self._with_steps(sorted(taken, key=_turn))
         times = [when for when in (due, deadline, demands.again) if when is not None]
-        return Claimed(
+        found = Claimed(
             claims,
             min(times, default=None),
             more=more or queued.more or busy.more,
             short=queued.short or busy.short,
             held=demands.held or busy.held,
-            passed=bool(queued.passed),
+            # Runs of partitions that wait in a queue that was claimed from ahead are for the next claim.
+            passed=bool(queued.passed) or not ahead.unpartitioned,
         )
+        self._remember(kind, queues, found, unpartitioned=ahead.unpartitioned and (queued.unpartitioned or not demands))
+        return found
+
+    def _announced(self, request: ClaimRequest, kind: Kind) -> list[Queue]:
+        """Queues to claim from ahead because runs were announced in them, if no other queue may have runs waiting."""
+        known = [self._simple[name] for name in request.announced if name in self._simple]
+        return known if kind in self._left_none and len(known) <= _MOST_AHEAD else []
+
+    def _remember(self, kind: Kind, queues: list[Queue], found: Claimed, *, unpartitioned: bool) -> None:
+        """Remember what the next claim needs to know about queues in which runs are announced."""
+        for queue in queues:
+            if unpartitioned and is_simple(queue):
+                self._simple[queue.name] = queue
+            else:
+                self._simple.pop(queue.name, None)
+        rated = any(queue.windows for queue in queues)  # a rate may have held runs back
+        if found.more or found.short or found.held or found.passed or rated:
+            self._left_none.discard(kind)
+        else:
+            self._left_none.add(kind)
 
     def _values(self, request: ClaimRequest, plain: int) -> dict[str, Value]:
         return {
