@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -58,6 +59,13 @@ async def unlucky_once(numbers: list[int]) -> list[int | Exception]:
     return [OSError("busy") if number == 2 and len(calls) == 1 else number for number in numbers]
 
 
+@app.step(batch=100)
+async def failing_late(numbers: list[int]) -> list[int]:
+    entered.set()
+    await gate.wait()
+    raise ValueError(numbers)
+
+
 def started(function: Any, *numbers: int, **options: Any) -> Any:
     return app.start_many(
         function.options(queue="jobs", id=f"job-{number}", **options).bind(number) for number in numbers
@@ -80,6 +88,19 @@ async def test_only_an_input_that_is_tried_again_gets_a_task(store_url: str) -> 
         (step,) = await app.runs.steps("job-2")
         assert (step.attempts, [await app.runs.steps(f"job-{number}") for number in (1, 3)]) == (2, [[], []])
     assert {name for name in tasks if "job-" in name} == {"mainspring job-2"}
+
+
+async def test_a_job_that_fails_in_its_batch_began_when_it_joined_the_batch(store_url: str) -> None:
+    async with world(app, url=store_url) as w:
+        await started(failing_late, 1)
+        await entered.wait()
+        w.clock.set(w.now + timedelta(seconds=5))
+        gate.set()
+        await w.drain()
+        (step,) = await app.runs.steps("job-1")
+        assert step.started is not None
+        assert step.completed is not None
+        assert (step.completed - step.started).total_seconds() == 5
 
 
 async def test_a_job_whose_time_is_over_in_its_batch_is_cancelled(store_url: str) -> None:

@@ -21,6 +21,7 @@ from tests.store.build import StoreSettings, owned, run, start, step
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from mainspring.store.committer import Answered
     from mainspring.store.protocol import Store
     from mainspring.store.writes import Op, Result
 
@@ -89,6 +90,36 @@ async def test_what_comes_while_a_batch_commits_shares_the_next_one(committer: C
     assert await asyncio.gather(first, *others) == [CREATED] * 101
     assert gate.batches == [["first"], [f"r{number}" for number in range(100)]]
     assert (committer.batches, committer.committed) == (2, 101)
+
+
+async def test_a_receiver_gets_the_answers_of_a_batch_together_each_with_its_caller(
+    committer: Committer, gate: Gate
+) -> None:
+    class Receiver:
+        def __init__(self) -> None:
+            self.received: list[list[tuple[object, object]]] = []
+            self.last = asyncio.Event()
+
+        def receive(self, answered: Sequence[Answered], /) -> None:
+            self.received.append([(each.reply, each.answer) for each in answered])
+            if any(each.reply == "last" for each in answered):
+                self.last.set()
+                raise LookupError("must not reach other callers")
+
+    receiver, loop = Receiver(), asyncio.get_running_loop()
+    problems: list[object] = []
+    loop.set_exception_handler(lambda _, context: problems.append(context["exception"]))
+    gate.open.clear()
+    first = committer.commit(Start(run("first")))
+    await asyncio.to_thread(gate.wait)
+    for caller in ("one", "two", "last"):
+        committer.hand_over_for(receiver, Start(run(caller)), caller, loop)
+    other = committer.commit(Start(run("other")))
+    gate.open.set()
+    assert await asyncio.gather(first, other) == [CREATED] * 2
+    await asyncio.wait_for(receiver.last.wait(), PATIENCE)
+    assert receiver.received == [[("one", CREATED), ("two", CREATED), ("last", CREATED)]]
+    assert [type(each) for each in problems] == [LookupError]
 
 
 def test_a_blocking_caller_commits_by_itself_when_nobody_else_does(committer: Committer, gate: Gate) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import logging
 import threading
@@ -90,7 +91,13 @@ class Endings:
         with self._lock:
             watchers = self._watched.pop(run_id, [])
         for notify in watchers:
-            notify(ending)
+            with contextlib.suppress(RuntimeError):  # the loop of the watcher is closed, and the watcher with it
+                notify(ending)
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether a run is watched now."""
+        return bool(self._watched)
 
     @property
     def watched(self) -> list[str]:

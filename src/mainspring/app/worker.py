@@ -310,8 +310,10 @@ class Worker:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # -- what happens --------------------------------------------------------------------------------------------------
-    def _ended(self, ending: Ending) -> None:
-        self._connection.endings.resolve(ending.id, ending)
+    def _ended(self, endings: Sequence[Ending]) -> None:
+        watched = self._connection.endings
+        for ending in endings if watched.is_watching else ():
+            watched.resolve(ending.id, ending)
         self._pruner.ended()
 
     def _room(self) -> None:

@@ -7,16 +7,15 @@ when it is full, or when the first of its inputs has waited for `LINGER`.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mainspring.engine.batch_outcomes import checked, own_error
 from mainspring.engine.forked import await_here, call_here
 from mainspring.errors import StepTimedOut
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from mainspring.engine.calls import StepCall
     from mainspring.engine.host import Host, Reply
 
 LINGER = 0.002
@@ -24,12 +23,27 @@ LINGER = 0.002
 SECOND = 1_000_000
 
 
+class Batched(Protocol):
+    """A batch function, or a call of one."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def fn(self) -> Any: ...
+    @property
+    def is_async(self) -> bool: ...
+    @property
+    def timeout(self) -> int | None: ...
+    @property
+    def batch(self) -> int | None: ...
+
+
 class _Forming:
     """A batch that inputs may still join."""
 
     __slots__ = ("call", "inputs", "replies", "timer")
 
-    def __init__(self, call: StepCall) -> None:
+    def __init__(self, call: Batched) -> None:
         self.call = call
         self.inputs: list[Any] = []
         self.replies: list[Reply] = []
@@ -43,14 +57,14 @@ class Batches:
         self._engine = engine
         self._forming: dict[tuple[str, int | None], _Forming] = {}
 
-    def join(self, call: StepCall, reply: Reply) -> None:
-        """Add the input of a call to a batch. `reply` receives its outcome."""
+    def join(self, call: Batched, args: tuple[Any, ...], kwargs: Mapping[str, Any], reply: Reply) -> None:
+        """Add an input to a batch. `reply` receives its outcome."""
         key = call.name, call.timeout
         forming = self._forming.get(key)
         if forming is None:
             forming = self._forming[key] = _Forming(call)
             forming.timer = self._engine.loop.call_later(LINGER, self._begin, key)
-        forming.inputs.append(call.args[0] if call.args else next(iter(call.kwargs.values())))
+        forming.inputs.append(args[0] if args else next(iter(kwargs.values())))
         forming.replies.append(reply)
         if len(forming.inputs) >= (call.batch or 1):
             self._begin(key)
@@ -92,7 +106,7 @@ class Batches:
                 {"message": f"an outcome of batch function {name!r} could not be followed", "exception": error}
             )
 
-    async def _called(self, call: StepCall, inputs: list[Any]) -> Any:
+    async def _called(self, call: Batched, inputs: list[Any]) -> Any:
         if call.is_async:
             work: Any = await_here(call.fn(inputs))
         else:

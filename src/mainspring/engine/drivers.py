@@ -319,7 +319,7 @@ async def _invoke_batch(ex: Execution, effect: Invoke) -> Any:
     outcome: asyncio.Future[Any] = ex.engine.loop.create_future()
     ex.enter_batch()
     try:
-        ex.engine.batches.join(effect.call, outcome)
+        ex.engine.batches.join(effect.call, effect.call.args, effect.call.kwargs, outcome)
         return await outcome
     finally:
         ex.leave_batch()

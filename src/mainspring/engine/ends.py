@@ -15,17 +15,19 @@ from typing import TYPE_CHECKING, Any
 from mainspring.codec import encode_exception, summarize_exception
 from mainspring.engine.replay.signals import Stopped
 from mainspring.engine.residency.phases import Phase
-from mainspring.engine.runner import conclude
+from mainspring.engine.runner import conclude, plain_success, record_end
 from mainspring.errors import StoreError
 from mainspring.model.runs import Ending
 from mainspring.model.states import State
 from mainspring.store.writes import Finish, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from mainspring.engine.effects import Flow
     from mainspring.engine.host import Host
     from mainspring.engine.replay.execution import Execution
+    from mainspring.store.committer import Answered
 
 log = logging.getLogger("mainspring.engine")
 
@@ -35,10 +37,10 @@ class End:
 
     __slots__ = ("_ends", "_ex", "_flow")
 
-    def __init__(self, ends: Ends, ex: Execution) -> None:
+    def __init__(self, ends: Ends, ex: Execution, flow: Flow) -> None:
         self._ends = ends
         self._ex = ex
-        self._flow = conclude(ex)
+        self._flow = flow
 
     def done(self) -> bool:
         """Whether the run has left memory without waiting for the answer."""
@@ -80,7 +82,38 @@ class Ends:
     def begin(self, ex: Execution) -> None:
         """Record the end of a run whose code has returned."""
         self._open[ex] = None
-        End(self, ex).set_result(None)
+        try:
+            finish = plain_success(ex)
+            if finish is None:
+                End(self, ex, conclude(ex)).set_result(None)
+            else:
+                self._engine.committer.hand_over_for(self, finish, ex, self._engine.loop)
+        except Exception as error:  # noqa: BLE001  (what it means is for `fail` to say)
+            self.fail(ex, error)
+
+    def receive(self, answered: Sequence[Answered], /) -> None:
+        """Take the runs out of memory whose success is committed, all of them together. The others go on as after any end."""
+        ended: list[tuple[Execution, Ending]] = []
+        for each in answered:
+            ex, finish, verdict = each.reply, each.op, each.answer
+            if ex not in self._open:
+                continue  # this worker has stopped waiting for it
+            if verdict is Verdict.DONE:
+                ex.end_processed = finish.end_processed
+                ended.append((ex, Ending(ex.id, State.SUCCEEDED, None, finish.output, None)))
+            else:
+                self._resume(ex, finish, verdict)
+        self._leave_together(ended)
+
+    def _resume(self, ex: Execution, finish: Finish, answer: Any) -> None:
+        """Continue with the answer to a plain success that was not recorded as one."""
+        flow = record_end(ex, finish)
+        next(flow)  # the write that was answered
+        end = End(self, ex, flow)
+        if isinstance(answer, Exception):
+            end.set_exception(answer)
+        else:
+            end.set_result(answer)
 
     def conclude_with(self, ex: Execution, ending: Ending | None) -> None:
         """Take a run out of memory whose end is recorded, or whose ending is None because it has not ended here."""
@@ -110,33 +143,49 @@ class Ends:
         if ex not in self._open:
             return  # this worker has stopped waiting for it
         engine = self._engine
-        engine.forget(ex)
+        engine.forget([ex])
         if ending is None:
             engine.on_left(ex.id)
         else:
-            engine.on_concluded(ex.run, ending)
+            engine.on_concluded([(ex.run, ending)])
             if ending.state is State.CANCELLED and ending.reason is None:
                 engine.spawn(self._report_with_reason(ex, ending))
             else:
-                self._report(ex, ending)
+                self._report([(ex, ending)])
+        self._close(ex)
+
+    def _leave_together(self, ended: list[tuple[Execution, Ending]]) -> None:
+        if not ended:
+            return
+        engine = self._engine
+        engine.forget([ex for ex, _ in ended])
+        engine.on_concluded([(ex.run, ending) for ex, ending in ended])
+        try:
+            self._report(ended)
+        finally:
+            for ex, _ in ended:
+                self._close(ex)
+
+    def _close(self, ex: Execution) -> None:
         del self._open[ex]
         if not self._open:
             self._empty.set()
 
-    def _report(self, ex: Execution, ending: Ending) -> None:
-        """Wake the waiters of a run that has ended here, and call the listeners."""
+    def _report(self, ended: Sequence[tuple[Execution, Ending]]) -> None:
+        """Wake the waiters of runs that have ended here, and call the listeners."""
         engine = self._engine
-        engine.resolve(ending)
+        engine.resolve([ending for _, ending in ended])
         if engine.has_listeners():  # later: they are users' code, and the committer may be in the middle of its answers
-            engine.loop.call_soon(engine.changed, ex, f"run.{ending.state}", ending.reason)
-        if ex.run.schedule is not None and not ex.end_processed:
-            self._engine.on_scheduled_end()
+            for ex, ending in ended:
+                engine.loop.call_soon(engine.changed, ex, f"run.{ending.state}", ending.reason)
+        if any(ex.run.schedule is not None and not ex.end_processed for ex, _ in ended):
+            engine.on_scheduled_end()
 
     async def _report_with_reason(self, ex: Execution, ending: Ending) -> None:
         """Look up the reason of a run that was cancelled while its end was being committed."""
         with contextlib.suppress(StoreError):
             ending = (await self._engine.in_thread(self._engine.store.endings, [ending.id])).get(ending.id) or ending
-        self._report(ex, ending)
+        self._report([(ex, ending)])
 
     # -- failures ------------------------------------------------------------------------------------------------------
     def fail(self, ex: Execution, error: Exception) -> None:

@@ -65,7 +65,7 @@ class Engine:
         version: str,
         receiver: Callable[[Function, Any], Any],
         methods: Callable[[], Mapping[str, Sequence[str]]],
-        on_end: Callable[[Ending], None],
+        on_end: Callable[[Sequence[Ending]], None],
         on_room: Callable[[], None],
         on_notice: Callable[[], None],
         home: object,
@@ -85,8 +85,8 @@ class Engine:
         self.on_notice = on_notice
         self.on_scheduled_end: Callable[[], None] = lambda: None
         """Called when a run that a schedule started has ended here, and the schedule has yet to process that."""
-        self.on_concluded: Callable[[Run, Ending], None] = lambda _run, _ending: None
-        """Called when a run has ended here."""
+        self.on_concluded: Callable[[Sequence[tuple[Run, Ending]]], None] = lambda _ended: None
+        """Called when runs have ended here."""
         self.on_left: Callable[[str], None] = lambda _run_id: None
         """Called when this worker no longer owns a run that has not ended here."""
         self.on_change: Callable[[str, Run, str | None], None] = lambda _name, _run, _reason: None
@@ -233,7 +233,7 @@ class Engine:
         except Exception as defect:  # noqa: BLE001  (logged there)
             self.ends.fail(ex, defect)
         except BaseException:  # cut off by the stop of this worker
-            self.forget(ex)
+            self.forget([ex])
             raise
         else:
             self.ends.begin(ex)
@@ -252,7 +252,7 @@ class Engine:
         except Exception as error:  # noqa: BLE001  (logged there)
             self.ends.fail(ex, error)
         except BaseException:
-            self.forget(ex)
+            self.forget([ex])
             raise
         else:
             self.ends.conclude_with(ex, ending)
@@ -267,28 +267,29 @@ class Engine:
         if self.has_listeners():
             self.here(self.on_change, name, ex.run, reason)
 
-    def forget(self, ex: Execution) -> None:
-        """Take a run out of the memory of this worker."""
-        ex.leave()
-        for wait in list(ex.waits) if ex.waits else ():
-            ex.woken(wait)
-        if ex.deadline is not None:
-            ex.deadline.cancel()
-        if ex.park_timer is not None:
-            ex.park_timer.cancel()
-        if self.executions.get(ex.id) is ex:
-            del self.executions[ex.id]
-        self.slots.count_queued(ex, -1)
-        self.slots.end_yields(ex)
-        if ex.signal is not None:
-            # The traceback refers to every frame of the run, and they refer to it: only a full garbage collection would free them.
-            ex.signal.__traceback__ = ex.signal.__context__ = None
+    def forget(self, runs: Sequence[Execution]) -> None:
+        """Take runs out of the memory of this worker."""
+        for ex in runs:
+            ex.leave()
+            for wait in list(ex.waits) if ex.waits else ():
+                ex.woken(wait)
+            if ex.deadline is not None:
+                ex.deadline.cancel()
+            if ex.park_timer is not None:
+                ex.park_timer.cancel()
+            if self.executions.get(ex.id) is ex:
+                del self.executions[ex.id]
+            self.slots.count_queued(ex, -1)
+            if ex.signal is not None:
+                # The traceback refers to every frame of the run, and they refer to it: only a full garbage collection would free them.
+                ex.signal.__traceback__ = ex.signal.__context__ = None
+        self.slots.end_yields(runs)
         self.on_room()
 
-    def resolve(self, ending: Ending) -> None:
-        """Wake the callers in this process that wait for a run that has ended."""
-        self.waits.resolve(ending)
-        self._on_end(ending)
+    def resolve(self, endings: Sequence[Ending]) -> None:
+        """Wake the callers in this process that wait for runs that have ended."""
+        self.waits.resolve(endings)
+        self._on_end(endings)
 
     # -- from outside --------------------------------------------------------------------------------------------------
     async def attend(self, notices: list[Notice]) -> None:
@@ -302,9 +303,8 @@ class Engine:
         """Look up the awaited runs of these runs, and have their branches read messages again."""
         children = {wait.child for ex in curious for wait in ex.waits if wait.child is not None}
         if children:
-            for ending in (await self.in_thread(self.store.endings, children)).values():
-                if ending is not None:
-                    self.waits.resolve(ending)
+            found = await self.in_thread(self.store.endings, children)
+            self.waits.resolve([ending for ending in found.values() if ending is not None])
         for ex in curious:
             for wait in [wait for wait in ex.waits if wait.awaits is not None]:
                 wait.resolve()

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("mainspring.engine")
 
 _ONCE = Retry(1)
+ONLY_POSITION = "0"
+"""The position of the operation of a run that is one step or transaction."""
 _PATIENCE = 1.0
 """Seconds that cancelled tasks of a run have to end."""
 
@@ -145,7 +147,7 @@ def arguments(ex: Execution) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 def _has_outcome(ex: Execution) -> bool:
     """Whether the outcome of an `at_most_once` step or transaction is recorded, so that it only has to be delivered."""
-    recorded = ex.history.journal.get("0") if ex.function.kind != "workflow" else None
+    recorded = ex.history.journal.get(ONLY_POSITION) if ex.function.kind != "workflow" else None
     return recorded is not None and recorded.completed is not None
 
 
@@ -162,8 +164,8 @@ def only_operation(ex: Execution, args: tuple[Any, ...], kwargs: dict[str, Any])
     """The operation of a run that is one step or transaction."""
     ex.outstanding += 1
     if ex.function.kind == "transaction":
-        return transaction(ex, "0", TransactionCall.of(ex.function, args, kwargs))
-    return step(ex, "0", StepCall.of(ex.function, args, kwargs))
+        return transaction(ex, ONLY_POSITION, TransactionCall.of(ex.function, args, kwargs))
+    return step(ex, ONLY_POSITION, StepCall.of(ex.function, args, kwargs))
 
 
 async def _clear_tasks(ex: Execution) -> None:
@@ -253,7 +255,18 @@ def conclude(ex: Execution) -> Flow:
             ex.engine.changed(ex, "run.retrying", finish.reason)
         if verdict not in {Verdict.STOPPING, Verdict.LAST}:
             return None
-    return (yield from _finish(ex, finish))
+    return (yield from record_end(ex, finish))
+
+
+def plain_success(ex: Execution) -> Finish | None:
+    """The end of a run that has succeeded with nothing else to consider. None: `conclude` decides how the run ends."""
+    value, error = ex.outcome
+    if error is not None or ex.signal is not None or ex.ahead is not None or ex.ended_with is not None:
+        return None
+    if ex.undoing is not None or ex.disagreement is not None or ex.replays:
+        return None
+    finish = _finish_of(ex, value, None)
+    return finish if finish.state is State.SUCCEEDED else None
 
 
 def _disagree_if_record_goes_on(ex: Execution, error: BaseException | None) -> None:
@@ -312,7 +325,8 @@ def _next_attempt(ex: Execution, finish: Finish, error: BaseException | None) ->
     return finish.completed + pause
 
 
-def _finish(ex: Execution, finish: Finish, *, once_more: bool = True) -> Flow:
+def record_end(ex: Execution, finish: Finish, *, once_more: bool = True) -> Flow:
+    """Commit the end of a run. Return its ending, or None if another worker owns the run."""
     try:
         verdict = yield Commit(finish)
     except MainspringError:
@@ -321,7 +335,7 @@ def _finish(ex: Execution, finish: Finish, *, once_more: bool = True) -> Flow:
         if not once_more:
             raise
         problem = _refusal(ex) or NotSerializable(f"the database refused the result of {ex.function.name!r}: {refused}")
-        return (yield from _finish(ex, _finish_of(ex, None, problem), once_more=False))
+        return (yield from record_end(ex, _finish_of(ex, None, problem), once_more=False))
     if verdict is Verdict.STOPPING:
         finish = Finish(finish.owner, finish.run, finish.epoch, State.CANCELLED, finish.completed)
         verdict = yield Commit(finish)

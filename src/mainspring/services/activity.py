@@ -12,6 +12,8 @@ from mainspring.model.clock import SECOND
 from mainspring.store.verbs.dashboard import CLASSES, MINUTE, Amount
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mainspring.model.clock import Clock
     from mainspring.model.runs import Ending, Run
     from mainspring.store.protocol import Store
@@ -41,29 +43,30 @@ class ActivityCounter:
         """The number of runs and their microseconds together, by minute, function, measure, state and class of duration."""
         self._forgotten = 0
 
-    def count(self, run: Run, ending: Ending) -> None:
-        """Count a run that ended in this worker."""
-        if run.started is None:
-            return
-        now, workflow, state = self._clock.now(), run.workflow, ending.state._value_
+    def count(self, ended: Sequence[tuple[Run, Ending]]) -> None:
+        """Count runs that ended in this worker."""
+        now = self._clock.now()
         minute = now - now % MINUTE
         with self._lock:
-            self._add((minute, workflow, "duration", state), now - run.started)
-            if (
-                run.attempts <= 1 and not run.is_continuation and run.due is not None
-            ):  # later claims overwrite the due time
-                self._add((minute, workflow, "lateness", state), run.started - run.due)
+            for run, ending in ended:
+                if run.started is None:
+                    continue
+                workflow, state = run.workflow, ending.state._value_
+                self._add(minute, workflow, "duration", state, now - run.started)
+                if run.attempts <= 1 and run.epoch <= run.began_epoch and run.due is not None:
+                    # Not of a continuation: later claims overwrite the due time.
+                    self._add(minute, workflow, "lateness", state, run.started - run.due)
 
     def count_unreported(self, end: UnreportedEnd) -> None:
         """Count an unowned run that ended and that this worker reports."""
         began = end.completed if end.started is None else end.started
         with self._lock:
             minute = end.completed // MINUTE * MINUTE
-            self._add((minute, end.workflow, "duration", end.state.value), end.completed - began)
+            self._add(minute, end.workflow, "duration", end.state.value, end.completed - began)
 
-    def _add(self, of: tuple[int, str, str, str], micros: int) -> None:
+    def _add(self, minute: int, workflow: str, measure: str, state: str, micros: int) -> None:
         micros = max(micros, 0)
-        key = (*of, bisect_left(_CLASSES, micros))
+        key = (minute, workflow, measure, state, bisect_left(_CLASSES, micros))
         amount = self._amounts.get(key)
         if amount is not None:
             amount[0] += 1

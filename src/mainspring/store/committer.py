@@ -18,6 +18,8 @@ from collections import deque
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
 
+from msgspec import Struct
+
 from mainspring.errors import StoreError, StoreUnavailable
 from mainspring.store.writes import Verdict, run_of
 
@@ -36,6 +38,7 @@ class Group:
     """
 
     __slots__ = ("_left", "_lock", "answers", "future", "loop", "then")
+    receiver = None
 
     def __init__(self, size: int, loop: asyncio.AbstractEventLoop, then: Callable[[list[Any]], None] | None) -> None:
         self.loop = loop
@@ -79,36 +82,41 @@ class Reply(Protocol):
     def set_exception(self, error: Exception, /) -> None: ...
 
 
-class Ticket:
-    """A write that is not yet answered, and its waiter: a reply on a loop, alone or with a group, or a blocked thread."""
+class Receiver(Protocol):
+    """Receives the answers to writes of many callers together, on the event loop that asked for them."""
 
-    __slots__ = ("_lock", "answer", "group", "loop", "op", "patient", "place", "reply")
+    def receive(self, answered: Sequence[Answered], /) -> None: ...
 
-    def __init__(
-        self,
-        op: Op,
-        *,
-        patient: bool,
-        loop: asyncio.AbstractEventLoop | None = None,
-        reply: Reply | None = None,
-        group: Group | None = None,
-        place: int = 0,
-    ) -> None:
-        self.op = op
-        self.patient = patient
-        self.loop = loop
-        self.group = group
-        self.answer: Result | Exception | None = None
-        if group is not None:
-            self.place = place
-        elif reply is not None:
-            self.reply = reply
-        else:
-            self._lock = threading.Lock()
-            self._lock.acquire()
 
-    def release(self) -> None:
-        self._lock.release()
+class Answered(Protocol):
+    """An answered write, with the object that the receiver gave to the committer with it."""
+
+    op: Any
+    reply: Any
+    answer: Result | Exception | None
+
+
+class Ticket(Struct, eq=False):
+    """A write that is not yet answered, and its waiter: a reply on a loop, alone or with a group or receiver, or a blocked thread."""
+
+    op: Op
+    patient: bool = True
+    loop: asyncio.AbstractEventLoop | None = None
+    reply: Any = None
+    receiver: Receiver | None = None
+    group: Group | None = None
+    place: int = 0
+    """The place of the answer in the group."""
+    lock: threading.Lock | None = None
+    """Held until the answer is there, if a thread waits for it."""
+    answer: Result | Exception | None = None
+
+    @classmethod
+    def blocking(cls, op: Op, *, patient: bool = True) -> Ticket:
+        """Make a ticket for a thread that waits for the answer."""
+        lock = threading.Lock()
+        lock.acquire()
+        return cls(op, patient, lock=lock)
 
     def deliver(self) -> None:
         """Give the answer to the reply. On its loop."""
@@ -124,7 +132,8 @@ class Ticket:
 
     def outcome(self) -> Any:
         """Wait for the answer, and return it even if it is an exception. Call it on the thread that created the ticket."""
-        self._lock.acquire()
+        assert self.lock is not None  # noqa: S101
+        self.lock.acquire()
         return self.answer
 
     def wait(self) -> Any:
@@ -140,33 +149,47 @@ def answer(clock: Clock, tickets: list[Ticket], answers: Sequence[Result | Excep
     by_loop: dict[asyncio.AbstractEventLoop, list[Ticket | Group]] = {}
     groups: dict[Group, int] = {}
     for ticket, answer in zip(tickets, answers, strict=True):
-        if ticket.group is not None:
+        ticket.answer = answer
+        if ticket.loop is not None:
+            by_loop.setdefault(ticket.loop, []).append(ticket)
+        elif ticket.group is not None:
             ticket.group.answers[ticket.place] = answer
             groups[ticket.group] = groups.get(ticket.group, 0) + 1
-            continue
-        ticket.answer = answer
-        if ticket.loop is None:
-            ticket.release()
-        else:
-            by_loop.setdefault(ticket.loop, []).append(ticket)
+        elif ticket.lock is not None:
+            ticket.lock.release()
     for group, count in groups.items():
         if group.answered(count):
             by_loop.setdefault(group.loop, []).append(group)
     for loop, callers in by_loop.items():
-        if loop is _running():
-            _deliver(clock, callers)
-            continue
-        try:
-            loop.call_soon_threadsafe(_deliver, clock, callers)
-        except RuntimeError:  # the loop was closed; no caller waits there any more
-            for _ in callers:
-                clock.idle()
+        _wake(clock, loop, callers)
+
+
+def _wake(clock: Clock, loop: asyncio.AbstractEventLoop, callers: list[Ticket | Group]) -> None:
+    if loop is _running():
+        _deliver(clock, callers)
+        return
+    try:
+        loop.call_soon_threadsafe(_deliver, clock, callers)
+    except RuntimeError:  # the loop was closed; no caller waits there any more
+        for _ in callers:
+            clock.idle()
 
 
 def _deliver(clock: Clock, callers: list[Ticket | Group]) -> None:
+    received: dict[Receiver, list[Ticket]] = {}
     for caller in callers:
-        caller.deliver()
-        clock.idle()
+        if caller.receiver is None:
+            caller.deliver()
+            clock.idle()
+        else:
+            received.setdefault(caller.receiver, []).append(caller)
+    for receiver, tickets in received.items():
+        try:
+            receiver.receive(tickets)
+        except Exception as error:  # noqa: BLE001  (others are to get their answers all the same)
+            _report(tickets[0].loop, "answered writes could not be followed", error)
+        for _ in tickets:
+            clock.idle()
 
 
 log = logging.getLogger("mainspring.store")
@@ -220,7 +243,13 @@ class Committer:
     def hand_over(self, op: Op, loop: asyncio.AbstractEventLoop, reply: Reply, *, patient: bool = True) -> None:
         """Hand over a write. `reply` receives the answer after the commit, on `loop`, which is the running loop."""
         self._clock.busy()
-        self._pending.append(Ticket(op, patient=patient, loop=loop, reply=reply))
+        self._pending.append(Ticket(op, patient, loop, reply))
+        self._plan(loop)
+
+    def hand_over_for(self, receiver: Receiver, op: Op, caller: object, loop: asyncio.AbstractEventLoop) -> None:
+        """Hand over a write of one of many callers. After the commit `receiver` gets the answer, with `caller`, among those of others."""
+        self._clock.busy()
+        self._pending.append(Ticket(op, loop=loop, reply=caller, receiver=receiver))
         self._plan(loop)
 
     def hand_over_both(
@@ -229,7 +258,7 @@ class Committer:
         """Hand over two writes together, so that both are in one batch. See `hand_over`."""
         for _ in range(2):
             self._clock.busy()
-        tickets = [Ticket(op, patient=True, loop=loop, reply=reply) for op, reply in (first, second)]
+        tickets = [Ticket(op, loop=loop, reply=reply) for op, reply in (first, second)]
         self._pending.extend(tickets)  # a list: no other thread takes the first one alone
         self._plan(loop)
 
@@ -267,14 +296,14 @@ class Committer:
 
     def commit_sync(self, op: Op, *, patient: bool = True) -> Any:
         """Commit a write and return its answer."""
-        ticket = Ticket(op, patient=patient)
+        ticket = Ticket.blocking(op, patient=patient)
         self._pending.append(ticket)
         self._commit_on_this_thread()
         return ticket.wait()
 
     def commit_all_sync(self, ops: Sequence[Op]) -> list[Result | Exception]:
         """Commit writes together and return their answers in order; failed writes have their exception."""
-        tickets = [Ticket(op, patient=True) for op in ops]
+        tickets = [Ticket.blocking(op) for op in ops]
         self._pending.extend(tickets)
         self._commit_on_this_thread()
         return [ticket.outcome() for ticket in tickets]

@@ -63,20 +63,27 @@ def step(ex: Execution, position: str, call: StepCall) -> Flow:
         if obstacle is not None:
             return (yield from conclude(ex, record, call.result, error=obstacle))
         began = ex.engine.clock.now()
+    return (yield from attempts(ex, record, call, began, is_new=recorded is None))
+
+
+def attempts(ex: Execution, record: Step, call: StepCall, began: int, *, is_new: bool, under_way: bool = False) -> Flow:
+    """Make the attempts of a step, and record its outcome. `is_new`: nothing of it is recorded. `under_way`: its first attempt has begun."""
     while True:
         record.due = None
-        if call.at_most_once or ex.stored_as_waiting:
-            yield from commit_or_stop(ex, active_write(ex, record))
-        _raise_if_halted(ex, call)
+        if not under_way:
+            if call.at_most_once or ex.stored_as_waiting:
+                yield from commit_or_stop(ex, active_write(ex, record))
+            _raise_if_halted(ex, call)
+        under_way = False
         record.attempts += 1  # stored with the outcome: an attempt that a crash cuts off does not count
         try:
-            value = yield Invoke(call, position, record.attempts)
-            text = ex.engine.check_size(call.result.encode(value), value, f"the result of step {call.name!r}")
+            value = yield Invoke(call, record.position, record.attempts)
+            text = encoded(ex, call.name, call.result, value)
         except Exception as caught:  # noqa: BLE001  (an exception of the user's function is the outcome)
             error = caught
         else:
             ex.output = text if ex.function.kind == "step" else None
-            if call.batch is not None and recorded is None and _is_whole_job(ex, record, call):
+            if call.batch is not None and is_new and _is_whole_job(ex, record, call):
                 return None
             return (yield from conclude(ex, _succeeded(record, began), call.result, output=text))
         pause, error = _judged(call.retry, record, error, began, ex.engine.clock.now())
@@ -84,6 +91,11 @@ def step(ex: Execution, position: str, call: StepCall) -> Flow:
         if pause is None or not (yield from _back_off(ex, record)):
             return (yield from conclude(ex, record, call.result, error=error))
         began = ex.engine.clock.now()
+
+
+def encoded(ex: Execution, name: str, codec: ValueCodec, value: Any) -> str:
+    """The text of the result of a step. Raises an error if the value cannot be stored."""
+    return ex.engine.check_size(codec.encode(value), value, f"the result of step {name!r}")
 
 
 def _raise_if_halted(ex: Execution, call: StepCall) -> None:

@@ -28,6 +28,7 @@ BLIND_ROUNDS = 12
 """The number of rounds for a run with too many tasks to inspect."""
 MOST_ROUNDS = 45
 """The most rounds, for a run with a task that polls and is never idle. Fewer than those after which a virtual clock advances."""
+NONE_KEPT = range(0)
 
 
 class Delivery:
@@ -51,14 +52,14 @@ class Delivery:
         loop: asyncio.AbstractEventLoop,
         recorded: int = 0,
         skipped: Iterable[int] = (),
-        kept: range = range(0),
+        kept: range = NONE_KEPT,
     ) -> None:
         self._loop = loop
         self._kept = kept
         """The `seq` of outcomes that may be passed over."""
         self.recorded = recorded
         """The number of recorded outcomes when the run was claimed."""
-        self._skipped: dict[int, None] = dict.fromkeys(skipped) or UNUSED
+        self._skipped: dict[int, None] = dict.fromkeys(skipped) if skipped else UNUSED
         self._waiting: dict[int, asyncio.Future[None]] = UNUSED
         self._held: dict[asyncio.Future[None], None] = UNUSED
         self._draining = False
@@ -66,7 +67,8 @@ class Delivery:
         """The number of cancelled operations that are being recorded as such."""
         self._is_busy: IsBusy | None = None
         self.cursor = 0
-        self._pass_skipped()
+        if self._skipped:
+            self._pass_skipped()
 
     @property
     def is_over(self) -> bool:

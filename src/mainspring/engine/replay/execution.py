@@ -93,6 +93,7 @@ class Execution:
         "_answered",
         "_compensated",
         "_quiet",
+        "_steps",
         "acting",
         "ahead",
         "closed_streams",
@@ -118,6 +119,7 @@ class Execution:
         "patches",
         "phase",
         "quota",
+        "replays",
         "reserved",
         "run",
         "scopes",
@@ -132,6 +134,9 @@ class Execution:
         "waits",
     )
 
+    history: History
+    """What the run has recorded."""
+
     def __init__(  # noqa: PLR0915
         self, engine: Host, run: Run, function: Function, steps: Sequence[Step], undoing: Stopped | None = None
     ) -> None:
@@ -143,10 +148,10 @@ class Execution:
         self.function = function
         self.undoing = undoing or (Stopped(run.undo_reason or None) if run.undo_reason is not None else None)
         """The stop whose compensations this execution makes. None: an ordinary execution."""
-        begun = run.attempt_started if run.attempts > 1 and run.attempt_started is not None else run.started
-        self.history = History(
-            engine.loop, steps, begun if begun is not None else run.created, unwinds=self.undoing is not None
-        )
+        self.replays = bool(steps)
+        """Whether the run had a record when it was claimed."""
+        self._steps: Sequence[Step] | None = steps
+        """The record, until `history` is made of it."""
         # -- its phase and what it executes
         self.phase = Phase.RUNNING
         self.signal: Halt | None = None
@@ -190,7 +195,7 @@ class Execution:
         self.dry = False
         """Whether the run is only compared with its record (`mainspring replay`). Nothing is undone then."""
         # -- compensations
-        self.undoable = bool(steps) and any(step.kind == "undo" for step in steps)
+        self.undoable = self.replays and any(step.kind == "undo" for step in steps)
         """Whether the run has entered a `run.undo` block, so that a stop may owe compensations."""
         self.scopes = 0
         """The number of `run.undo` blocks that are open."""
@@ -212,6 +217,16 @@ class Execution:
         self.end_processed = False
         """Whether the schedule has processed the end of this run."""
 
+    def __getattr__(self, name: str) -> Any:
+        """Make the history when it is first asked for: jobs that are one call of their function have none."""
+        if name != "history" or self._steps is None:
+            raise AttributeError(name)
+        run, steps, self._steps = self.run, self._steps, None
+        begun = run.attempt_started if run.attempts > 1 and run.attempt_started is not None else run.started
+        unwinds = self.undoing is not None
+        self.history = History(self.engine.loop, steps, run.created if begun is None else begun, unwinds=unwinds)
+        return self.history
+
     # -- its phase -------------------------------------------------------------------------------------------------------
     def move(self, phase: Phase) -> bool:
         """Change the phase. Return False, and change nothing, if the change is not legal. From any thread of the run."""
@@ -232,9 +247,10 @@ class Execution:
             if self.phase in STORED_AS_WAITING:
                 self.engine.residency.count(-1)
             self.phase = Phase.LEFT
-        self.history.delivery.close()
-        if self.history.watch is not None:
-            self.history.watch.cancel()
+        if self._steps is None:
+            self.history.delivery.close()
+            if self.history.watch is not None:
+                self.history.watch.cancel()
 
     def begin_halt(self, signal: Halt) -> bool:
         """Halt the run, unless it has ended or was halted by a stronger signal. Return True if it was halted. Thread-safe.

@@ -6,7 +6,7 @@ import itertools
 import json
 from typing import TYPE_CHECKING, Any
 
-from mainspring.engine.replay.delivery import Delivery
+from mainspring.engine.replay.delivery import NONE_KEPT, Delivery
 from mainspring.engine.replay.empty import UNUSED, own
 from mainspring.model.retry_scope import BRANCH_CREATED, FORGOTTEN, KEPT, UNDO, Edition
 
@@ -51,7 +51,7 @@ class History:
         """By position: operations that are recorded as begun, and that this replay has not reached. They are in the journal, too."""
         self.beside = _beside(steps) if unwinds else _NO_SEQ
         """The `seq` from which on outcomes of compensations have no place in the order of outcomes: they may be those of a stop."""
-        self.kept = _kept(self.journal.pop(KEPT, None)) if steps else range(0)
+        self.kept = _kept(self.journal.pop(KEPT, None)) if steps else NONE_KEPT
         """The `seq` of outcomes that a retry or resume kept, while it forgot some that were recorded before them."""
         self.delivery = _delivery(loop, steps, self.beside, self.kept) if steps else Delivery(loop)
         self._seqs = itertools.count(self.delivery.recorded)
@@ -169,4 +169,4 @@ def _delivery(loop: asyncio.AbstractEventLoop, steps: Sequence[Step], beside: in
 
 
 def _kept(mark: Step | None) -> range:
-    return range(0) if mark is None else range(*json.loads(mark.output or "[0]"))
+    return NONE_KEPT if mark is None else range(*json.loads(mark.output or "[0]"))

@@ -137,11 +137,12 @@ class Slots:
                 if ex in self._yielding:
                     self._count_yields(ex, -1)
 
-    def end_yields(self, ex: Execution) -> None:
-        """Count the slot of a run no longer as yielded, because the run leaves this worker. Its step may still wait. Thread-safe."""
+    def end_yields(self, runs: Iterable[Execution]) -> None:
+        """Count the slots of runs no longer as yielded, because the runs leave this worker. Their steps may still wait. Thread-safe."""
         with self._lock:
-            if ex in self._yielding:
-                self._count_yields(ex, -self._yielding[ex])
+            for ex in runs if self._yielding else ():
+                if ex in self._yielding:
+                    self._count_yields(ex, -self._yielding[ex])
 
     def _count_yields(self, ex: Execution, change: int) -> None:
         had, left = ex in self._yielding, self._yielding.get(ex, 0) + change

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from mainspring.engine.host import Host
     from mainspring.engine.replay.execution import Wait
@@ -49,11 +49,10 @@ class Waits:
         if wait.awaits is not None:
             _remove(self._awaiting, wait.awaits, wait)
 
-    def resolve(self, ending: Ending) -> None:
-        """Wake the runs that wait for a run that has ended."""
-        waiting = self._children.get(ending.id)
-        if waiting is not None:
-            for wait in list(waiting):
+    def resolve(self, endings: Sequence[Ending]) -> None:
+        """Wake the runs that wait for runs that have ended."""
+        for ending in endings if self._children else ():
+            for wait in list(self._children.get(ending.id, ())):
                 wait.resolve(ending)
 
     def arrived(self, published: Iterable[Awaited]) -> None:

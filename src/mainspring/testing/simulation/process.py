@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from mainspring.engine.registry import Function
     from mainspring.model.clock import Alarm
     from mainspring.store.changes import Signal
-    from mainspring.store.committer import Reply
+    from mainspring.store.committer import Receiver, Reply
     from mainspring.store.protocol import Store
-    from mainspring.store.writes import Op
+    from mainspring.store.writes import Op, Result
     from mainspring.testing.simulation.stage import Stage
 
 _SILENT = {
@@ -132,6 +132,25 @@ class FaultyStore:
         self._process.on_signal = notify
 
 
+class _Answered:
+    """A write whose answer a receiver gets, by itself."""
+
+    def __init__(self, receiver: Receiver, op: Op, caller: object) -> None:
+        self._receiver = receiver
+        self.op = op
+        self.reply = caller
+        self.answer: Result | Exception | None = None
+
+    def done(self) -> bool:
+        return self.answer is not None
+
+    def set_result(self, answer: Result | Exception, /) -> None:
+        self.answer = answer
+        self._receiver.receive([self])
+
+    set_exception = set_result
+
+
 class _Committer:
     """Group commit without a thread: a batch is an action of the stage."""
 
@@ -154,6 +173,9 @@ class _Committer:
             self.close()
         else:
             self._plan()
+
+    def hand_over_for(self, receiver: Receiver, op: Op, caller: object, loop: asyncio.AbstractEventLoop) -> None:
+        self.hand_over(op, loop, _Answered(receiver, op, caller))
 
     def hand_over_both(
         self, first: tuple[Op, Reply], second: tuple[Op, Reply], loop: asyncio.AbstractEventLoop
