@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mainspring.engine.calls import StepCall
 from mainspring.engine.drivers import drive
 from mainspring.engine.effects import Invoke
-from mainspring.engine.operations.steps import attempts, encoded
+from mainspring.engine.operations.steps import encoded, step
 from mainspring.engine.runner import ONLY_POSITION, arguments, come_to_its_end, only_operation
 from mainspring.model.runs import Step
 
@@ -92,9 +92,9 @@ class BatchRun:
         if self._flow is None:
             ex, call = self._ex, StepCall.of(self._ex.function, self._args, self._kwargs)
             ex.history.recalled = ONLY_POSITION
-            record = Step(ex.id, ONLY_POSITION, "step", call.name, started=self._began, epoch=ex.epoch)
-            self._flow = attempts(ex, record, call, self._began, is_new=True, under_way=True)
-            next(self._flow)  # the call of the function, which is under way
+            record = Step(ex.id, ONLY_POSITION, "step", call.name, started=self._began)
+            self._flow = step(ex, ONLY_POSITION, call, under_way=record)
+            next(self._flow)  # the call of the function
         return self._flow
 
     # -- the outcome -----------------------------------------------------------------------------------------------------

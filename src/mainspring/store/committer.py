@@ -38,7 +38,6 @@ class Group:
     """
 
     __slots__ = ("_left", "_lock", "answers", "future", "loop", "then")
-    receiver = None
 
     def __init__(self, size: int, loop: asyncio.AbstractEventLoop, then: Callable[[list[Any]], None] | None) -> None:
         self.loop = loop
@@ -178,11 +177,11 @@ def _wake(clock: Clock, loop: asyncio.AbstractEventLoop, callers: list[Ticket | 
 def _deliver(clock: Clock, callers: list[Ticket | Group]) -> None:
     received: dict[Receiver, list[Ticket]] = {}
     for caller in callers:
-        if caller.receiver is None:
+        if isinstance(caller, Ticket) and caller.receiver is not None:
+            received.setdefault(caller.receiver, []).append(caller)
+        else:
             caller.deliver()
             clock.idle()
-        else:
-            received.setdefault(caller.receiver, []).append(caller)
     for receiver, tickets in received.items():
         try:
             receiver.receive(tickets)

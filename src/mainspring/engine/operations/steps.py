@@ -48,42 +48,39 @@ Make = Callable[[], "list[NewRun]"]
 
 
 # -- steps -------------------------------------------------------------------------------------------------------------
-def step(ex: Execution, position: str, call: StepCall) -> Flow:
-    """Execute a step until it succeeds or its retries are exhausted, and record the outcome once."""
-    recorded = ex.recall(position, "step", call.name)
+def step(ex: Execution, position: str, call: StepCall, under_way: Step | None = None) -> Flow:  # noqa: C901
+    """Execute a step until it succeeds or its retries are exhausted, and record the outcome once.
+
+    `under_way`: the record of a new step whose first attempt has begun. The first effect is that attempt.
+    """
+    recorded = ex.recall(position, "step", call.name) if under_way is None else None
     if recorded is not None and recorded.completed is not None:
         return (yield from replayed(ex, recorded, call.result))
-    yield from frontier(ex, position)
-    now = ex.begins()
-    record = recorded or Step(ex.id, position, "step", call.name, started=now)
+    if under_way is None:
+        yield from frontier(ex, position)
+    began = ex.begins() if under_way is None else under_way.started or 0
+    record = under_way or recorded or Step(ex.id, position, "step", call.name, started=began)
     record.epoch = ex.epoch
-    began = now
     if recorded is not None or call.at_most_once:
         obstacle = yield from _taken_up(ex, record, call, before=recorded is not None)
         if obstacle is not None:
             return (yield from conclude(ex, record, call.result, error=obstacle))
         began = ex.engine.clock.now()
-    return (yield from attempts(ex, record, call, began, is_new=recorded is None))
-
-
-def attempts(ex: Execution, record: Step, call: StepCall, began: int, *, is_new: bool, under_way: bool = False) -> Flow:
-    """Make the attempts of a step, and record its outcome. `is_new`: nothing of it is recorded. `under_way`: its first attempt has begun."""
     while True:
         record.due = None
-        if not under_way:
-            if call.at_most_once or ex.stored_as_waiting:
-                yield from commit_or_stop(ex, active_write(ex, record))
-            _raise_if_halted(ex, call)
-        under_way = False
+        if call.at_most_once or ex.stored_as_waiting:
+            yield from commit_or_stop(ex, active_write(ex, record))
+        _raise_if_halted(ex, call, begun=under_way is not None)
+        under_way = None
         record.attempts += 1  # stored with the outcome: an attempt that a crash cuts off does not count
         try:
-            value = yield Invoke(call, record.position, record.attempts)
+            value = yield Invoke(call, position, record.attempts)
             text = encoded(ex, call.name, call.result, value)
         except Exception as caught:  # noqa: BLE001  (an exception of the user's function is the outcome)
             error = caught
         else:
             ex.output = text if ex.function.kind == "step" else None
-            if call.batch is not None and is_new and _is_whole_job(ex, record, call):
+            if call.batch is not None and recorded is None and _is_whole_job(ex, record, call):
                 return None
             return (yield from conclude(ex, _succeeded(record, began), call.result, output=text))
         pause, error = _judged(call.retry, record, error, began, ex.engine.clock.now())
@@ -98,12 +95,12 @@ def encoded(ex: Execution, name: str, codec: ValueCodec, value: Any) -> str:
     return ex.engine.check_size(codec.encode(value), value, f"the result of step {name!r}")
 
 
-def _raise_if_halted(ex: Execution, call: StepCall) -> None:
-    """Raise the signal of a run that was halted since the operation began: no attempt begins.
+def _raise_if_halted(ex: Execution, call: StepCall, *, begun: bool) -> None:
+    """Raise the signal of a run that was halted since the operation began: no attempt begins, unless it has `begun`.
 
     An `at_most_once` step whose start is recorded is executed, unless another worker owns the run.
     """
-    if ex.signal is not None and (not call.at_most_once or isinstance(ex.signal, Lost)):
+    if ex.signal is not None and not begun and (not call.at_most_once or isinstance(ex.signal, Lost)):
         raise ex.signal
 
 
