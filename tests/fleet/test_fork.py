@@ -173,7 +173,7 @@ def test_a_child_that_leaves_the_function_it_was_forked_in_ends_and_records_noth
 def test_a_child_does_not_go_on_in_the_event_loop_of_its_parent(fleet: Fleet) -> None:
     result, steps, process = inside(fleet, "async_async", "await")
     assert (result, steps) == (1, ["async_step"])
-    assert "cannot go on in the event loop of its parent" in process.output
+    assert "cannot continue in the event loop of its parent" in process.output
 
 
 @pytest.mark.parametrize("name", ["def_def", "async_def"])

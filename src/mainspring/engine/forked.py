@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 _ADVICE = (
-    "a process that was forked inside a run cannot go on in the event loop of its parent, and ends here; "
+    "a process that was forked inside a run cannot continue in the event loop of its parent, and ends here; "
     "leave it with os._exit, or use multiprocessing or subprocess"
 )
 

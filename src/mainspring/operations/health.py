@@ -151,7 +151,7 @@ def _locks(url: str, settings: StoreSettings) -> Iterator[Finding]:
         held = {_hold(reason) for reason in found}
         found = [reason for reason in blockers(url, settings, everywhere=True) if _hold(reason) in held]
     for reason in found:
-        yield Finding("locks", WRONG, reason, "end it, or let it go on: all writers wait for it")
+        yield Finding("locks", WRONG, reason, "end it, or let it continue: all writers wait for it")
 
 
 def _hold(reason: str) -> str:

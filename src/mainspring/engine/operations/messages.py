@@ -211,7 +211,7 @@ def taking(write: RecordStep, number: int) -> RecordStep:
 
 def no_value_error(run: str, key: str, offset: int) -> StillRunning:
     return StillRunning(
-        f"run {run!r} wrote no value {offset} of the stream {key!r} in time; the run goes on, and so can a reader with offset={offset}"
+        f"run {run!r} wrote no value {offset} of the stream {key!r} in time; the run continues, read on with offset={offset}"
     )
 
 

@@ -153,7 +153,9 @@ def answered(found: tuple[Message | None, State | None]) -> bool:
 def failure_of(run: str, name: str, found: tuple[Message | None, State | None] | None) -> Exception | None:
     """The exception that asking raises. None: there is an answer."""
     if found is None:
-        return StillRunning(f"run {run!r} had not answered {name!r} when the time to wait for it was over; it goes on")
+        return StillRunning(
+            f"run {run!r} did not answer {name!r} within the timeout; the run continues, and the question stays open"
+        )
     message, state = found
     if message is not None and message.answered is not None:
         if message.error is None:

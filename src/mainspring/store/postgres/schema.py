@@ -209,7 +209,7 @@ def _altered(database: Database, dialect: Dialect) -> Iterator[Defect]:
     for index, (text, _) in right.indexes.items():
         made = text.replace(" ON ", f" ON {dialect.schema}.", 1)
         if index not in there.indexes:
-            yield Defect("tables", f"the index {index} is missing", f"make it anew: {made}")
+            yield Defect("tables", f"the index {index} is missing", f"create it again: {made}")
         elif there.indexes[index] != (text, True):
             fault = "is not as it should be" if there.indexes[index][1] else "is not valid"
             yield Defect("tables", f"the index {index} {fault}", f"DROP INDEX {dialect.schema}.{index}; {made}")

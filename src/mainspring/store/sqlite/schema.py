@@ -146,7 +146,7 @@ def _altered(rows: Rows) -> Iterator[Defect]:
         for kind, name, text in wanted.execute(_MADE).fetchall():
             found = there.get((kind, name))
             if found is None:
-                yield Defect("tables", f"the {kind} {name} is missing", f"make it anew: {statements_only(text)}")
+                yield Defect("tables", f"the {kind} {name} is missing", f"create it again: {statements_only(text)}")
             elif kind == "table":
                 right = wanted.execute(f"PRAGMA table_info({name})").fetchall()
                 yield from _columns(name, right, rows(f"PRAGMA table_info({name})"))

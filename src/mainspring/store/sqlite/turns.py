@@ -44,7 +44,7 @@ class Holder(NamedTuple):
 
     def __str__(self) -> str:
         since = "" if self.since is None else f" since {to_datetime(int(self.since * SECOND)):%H:%M:%S} UTC"
-        stopped = ", and is stopped (SIGCONT lets it go on, SIGKILL ends it)" if self.state in _STOPPED else ""
+        stopped = ", and is stopped (SIGCONT lets it continue, SIGKILL ends it)" if self.state in _STOPPED else ""
         return f"process {self.pid} on {self.host} holds the lock for writing{since}{stopped}"
 
 
