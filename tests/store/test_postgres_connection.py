@@ -15,7 +15,7 @@ from mainspring.errors import InvalidInput, StoreFull, StoreUnavailable
 from mainspring.model.clock import SystemClock
 from mainspring.model.states import State
 from mainspring.store.committer import Committer
-from mainspring.store.postgres.database import translate
+from mainspring.store.postgres.database import describe, translate
 from mainspring.store.postgres.store import PostgresStore
 from mainspring.store.writes import Recorded, RecordStep, Start, Started
 from tests.store.build import NOW, claim, done, finish, get, owned, rest, run, start, step, wait_for, worker, write
@@ -266,3 +266,21 @@ def test_a_change_whose_answer_was_lost_is_looked_for_everywhere(
         with pytest.raises(StoreUnavailable):
             cut.result(20)
     ear.wait(lambda signal: signal.notified is None)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://ada:secret@db:5433/shop?sslmode=require", "postgresql://ada@db:5433/shop"),
+        ("postgresql://ada@/shop?host=%2Fvar%2Frun&port=5433", "postgresql://ada@/shop?host=%2Fvar%2Frun&port=5433"),
+        ("postgresql:///shop", "postgresql://localhost/shop"),
+        ("postgresql://a:1,b:2/shop", "postgresql://a:1,b:2/shop"),
+        ("postgresql://a,b/shop", "postgresql://a,b/shop"),
+        ("postgresql://[::1]:5433/shop", "postgresql://[::1]:5433/shop"),
+        ("postgresql://a%40b@db/my%2Fshop", "postgresql://a%40b@db/my%2Fshop"),
+        ("host=db dbname=shop user=ada password=secret", "postgresql://ada@db/shop"),
+    ],
+)
+def test_the_url_in_messages_can_be_pasted_and_has_no_password(url: str, shown: str) -> None:
+    assert describe(url) == shown
+    assert describe(shown) == shown

@@ -14,6 +14,7 @@ from django.test import override_settings
 
 from mainspring.integrations.django.checks import of_settings
 from mainspring.integrations.django.conf import configuration, database_url
+from mainspring.integrations.django.management.commands.mainspring import Command
 from tests.integrations.django import configured
 
 if TYPE_CHECKING:
@@ -73,6 +74,15 @@ def test_options_of_the_backend_and_a_missing_app_are_errors(bank: DjangoApp) ->
         from tests.integrations.django.decorator import default_task_backend  # noqa: PLC0415
 
         assert _ids(default_task_backend.check()) == ["mainspring.E004"]
+
+
+def test_a_worker_of_a_project_that_is_set_up_wrong_says_so_without_a_traceback(
+    bank: DjangoApp, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with override_settings(MAINSPRING={"STAFF_ROLE": "king"}), pytest.raises(SystemExit) as stopped:
+        Command().run_from_argv(["manage.py", "mainspring", "worker", "--once"])
+    assert stopped.value.code == 1
+    assert "mainspring.E001" in capsys.readouterr().err
 
 
 def test_settings_of_the_library_are_fields_in_capitals() -> None:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import socket
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
 
 import psycopg
 from psycopg import errors as pg
@@ -90,13 +91,24 @@ def application_name(process: str) -> str:
 
 
 def describe(url: str) -> str:
-    """The URL without its password, for messages."""
+    """The URL without its password and its options, for messages. It can be pasted into a command."""
     try:
         parts = conninfo_to_dict(url)
     except psycopg.Error:
         return "postgresql://…"
-    where = f"{parts.get('host') or 'localhost'}{':' + str(parts['port']) if parts.get('port') else ''}"
-    return f"postgresql://{where}/{parts.get('dbname') or ''}"
+    given = {name: str(parts.get(name) or "") for name in ("user", "host", "port", "dbname")}
+    user = f"{quote(given['user'], safe='')}@" if given["user"] else ""
+    name = quote(given["dbname"], safe="")
+    if given["host"].startswith(("/", "@")):  # the folder of a socket, which has no place before the path
+        socket = {"host": given["host"], **({"port": given["port"]} if given["port"] else {})}
+        return f"postgresql://{user}/{name}?{urlencode(socket)}"
+    hosts, ports = given["host"].split(","), given["port"].split(",")
+    ports = ports * len(hosts) if len(ports) == 1 else ports
+    places = [
+        f"{f'[{host}]' if ':' in host else host or 'localhost'}{f':{port}' if port else ''}"
+        for host, port in zip(hosts, ports, strict=False)
+    ]
+    return f"postgresql://{user}{','.join(places)}/{name}"
 
 
 def translate(error: psycopg.Error, where: str) -> Exception:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, SystemCheckError
 
 from mainspring.integrations.django.project import get_app
 
@@ -24,7 +25,11 @@ class Command(BaseCommand):
 
     def run_from_argv(self, argv: list[str]) -> None:
         """Pass all arguments to the command `mainspring`, which parses them itself."""
-        self._run(argv[2:], standalone=True)
+        try:
+            self._run(argv[2:], standalone=True)
+        except SystemCheckError as error:
+            self.stderr.write(str(error), lambda text: text)
+            sys.exit(error.returncode)
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("arguments", nargs=argparse.REMAINDER)
