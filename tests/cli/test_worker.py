@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 
 from mainspring import State
+from mainspring.cli.worker import stuck_threads
 from tests.cli import shop
 from tests.cli.conftest import connected, marks
 from tests.support.processes import Fleet, eventually
@@ -181,3 +184,16 @@ async def test_once_works_off_what_is_due_and_ends(fleet: Fleet, client: App) ->
     assert worker.wait() == 0
     states = [(await client.runs.get(each)).state for each in ("order-0", "order-1", "order-2", "later")]
     assert states == ["succeeded"] * 3 + ["scheduled"]
+
+
+def test_an_idle_thread_of_an_executor_is_not_taken_for_one_that_does_not_end() -> None:
+    release = threading.Event()
+    with ThreadPoolExecutor(1, thread_name_prefix="of-a-library") as pool:
+        pool.submit(int).result()
+        eventually(
+            lambda: not any(one.name.startswith("of-a-library") for one in stuck_threads()), "the thread is idle"
+        )
+        busy = pool.submit(release.wait)
+        eventually(lambda: any(one.name.startswith("of-a-library") for one in stuck_threads()), "the thread is busy")
+        release.set()
+        assert busy.result()

@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+from concurrent.futures import thread as executors
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -337,10 +338,21 @@ class Stop:
 
 def _leave_stuck_threads() -> None:
     """End the process if threads of steps do not end, because the interpreter would wait for them. Other workers recover their runs."""
-    others = [one for one in threading.enumerate() if one is not threading.main_thread() and not one.daemon]
-    if others:
+    if others := stuck_threads():
         log.warning("%d thread(s) of steps did not end; ending the process without waiting for them", len(others))
         _end(0)
+
+
+def stuck_threads() -> list[threading.Thread]:
+    """Return the threads that the interpreter would wait for. An idle thread of an executor ends when the interpreter does."""
+    frames = sys._current_frames()  # noqa: SLF001  (there is no other way to see another thread)
+    others = [one for one in threading.enumerate() if one is not threading.main_thread() and not one.daemon]
+    return [one for one in others if not _is_idle(frames.get(one.ident or 0))]
+
+
+def _is_idle(frame: FrameType | None) -> bool:
+    """Whether a thread of an executor waits for work."""
+    return frame is not None and frame.f_code.co_filename == executors.__file__ and frame.f_code.co_name == "_worker"
 
 
 def _end(code: int) -> None:

@@ -91,6 +91,10 @@ class Destinations:
             self._noted.add(place)
             self._unchecked[place] = workflow
 
+    def assume(self, queue: str) -> None:
+        """Take a queue for one that workers declare when they start, although this process has not declared it."""
+        self._noted.add((queue, None))
+
     def __bool__(self) -> bool:
         """Whether something was noted and not checked yet."""
         return bool(self._unchecked)

@@ -240,3 +240,10 @@ def test_the_history_is_one_event_of_the_run(bank: DjangoApp, tasks: Any) -> Non
     with bank:
         result = _ended(bank, tasks.add.enqueue(1, 2))
         assert list(bank.get_events.sync(result.id)) == [HISTORY]
+
+
+def test_a_queue_that_only_the_settings_name_is_not_warned_of_before_a_worker_has_started(
+    bank: DjangoApp, tasks: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    tasks.add.enqueue(1, 2)
+    assert "no worker begins" not in caplog.text

@@ -116,6 +116,8 @@ class Backend(BaseTaskBackend):
         )
 
     def _function(self, task: AnyTask, result: AnyResult) -> Fn:
+        if self.queues:  # workers declare them when they start
+            runtime_of(self.app).destinations.assume(task.queue_name)
         attributes = {BACKEND: self.alias}
         if result.enqueued_at is not None:
             attributes[ENQUEUED] = _aware(result.enqueued_at).isoformat()
