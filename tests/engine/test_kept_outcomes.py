@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mainspring import App, Retry, run
-from mainspring.engine.replay.delivery import Delivery
+from mainspring.engine.replay.history import Delivery
 from mainspring.testing import world
 from tests.engine.lives import another_process
 
