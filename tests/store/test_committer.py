@@ -116,7 +116,7 @@ async def test_a_receiver_gets_the_answers_of_a_batch_together_each_with_its_cal
         committer.hand_over_for(receiver, Start(run(caller)), caller, loop)
     other = committer.commit(Start(run("other")))
     gate.open.set()
-    assert await asyncio.gather(first, other) == [CREATED] * 2
+    assert [await first, await other] == [CREATED] * 2
     await asyncio.wait_for(receiver.last.wait(), PATIENCE)
     assert receiver.received == [[("one", CREATED), ("two", CREATED), ("last", CREATED)]]
     assert [type(each) for each in problems] == [LookupError]
