@@ -120,7 +120,10 @@ BUDGETS: Final = (
     Budget("enqueue to start elsewhere", None, at_most=10),
     Budget(f"idle with {QUEUES} queues", None, at_most=10),
     Budget("jobs through a queue", ("pgqueuer", "jobs through a queue"), at_least=1.3),
+    Budget("jobs through a queue: worker", ("pgqueuer", "jobs through a queue: worker"), at_most=1),
+    Budget("jobs through a queue: server", ("pgqueuer", "jobs through a queue: server"), at_most=1),
     Budget("jobs of a batch function", None, at_least=25_000, database="postgres"),
+    Budget("jobs of a batch function: worker", ("mainspring", "jobs through a queue: worker"), at_most=1),
     Budget("jobs enqueued", None, at_least=45_000, database="postgres"),
     *(
         Budget(

@@ -13,7 +13,9 @@ import pytest
 from mainspring import App, Retry, Settings, State
 from mainspring.engine import batching
 from mainspring.engine.engine import Engine
+from mainspring.engine.replay import execution
 from mainspring.engine.replay.execution import Execution
+from mainspring.engine.replay.history import History
 from mainspring.errors import RunCancelled, RunTimedOut
 from mainspring.testing import world
 from tests.engine.lives import store_of, until
@@ -233,3 +235,24 @@ async def test_a_job_that_has_ended_is_freed_without_the_garbage_collector(monke
             assert [ref() for ref in made] == [None] * 3
         finally:
             gc.enable()
+
+
+@app.workflow
+async def without_operations(number: int) -> int:
+    return number
+
+
+async def test_a_job_without_operations_has_no_history(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+
+    def counted(*args: Any, **kwargs: Any) -> History:
+        made.append(args)
+        return History(*args, **kwargs)
+
+    monkeypatch.setattr(execution, "History", counted)
+    async with world(app) as w:
+        await started(looked_at, 1, 2, 3)
+        handles = await app.start_many(without_operations.options(queue="jobs").bind(number) for number in range(3))
+        await w.drain()
+        assert [await handle.result() for handle in handles] == [0, 1, 2]
+        assert made == []

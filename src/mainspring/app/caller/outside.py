@@ -414,7 +414,7 @@ class Outside:
 
 def encoded(runtime: Runtime, calls: Sequence[Invocation]) -> list[str]:
     """Return the arguments of calls as stored. Raise an error if any of them is wrong."""
-    for call in calls:
+    for call in {call.name: call for call in calls}.values():
         call.check_app(runtime)
     return [call.encode() for call in calls]
 
