@@ -60,3 +60,10 @@ def test_a_file_that_no_worker_would_take_is_refused(
     shown = mainspring("crontab", "check", str(file))
     assert shown.exit_code == 1
     assert f"{file}: {fault}" in shown.stderr
+
+
+def test_a_dash_reads_stdin(mainspring: Mainspring) -> None:
+    shown = mainspring("crontab", "check", "-", "-o", "json", stdin="30 4 * * 1 tidy {a: 1}\n")
+    assert (shown.exit_code, [entry["task"] for entry in json.loads(shown.stdout)]) == (0, ["tidy"])
+    wrong = mainspring("crontab", "check", "-", stdin="# first\n99 * * * * tidy\n")
+    assert (wrong.exit_code, "-: line 2, column 1: minute: 99" in wrong.stderr) == (1, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ def crontab() -> None:
 
 
 @crontab.command
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
 @click.option("--count", type=click.IntRange(min=0), default=3, show_default=True, help="Next times of each entry.")
 @click.option(
     "--after",
@@ -37,7 +38,7 @@ def crontab() -> None:
 @output_option("table", "json")
 @click.pass_context
 def check(ctx: click.Context, file: Path, count: int, after: datetime | None, output: str) -> None:
-    """Parse a crontab file and print when each entry fires. Needs no database.
+    """Parse a crontab file, or stdin if FILE is `-`, and print when each entry fires. Needs no database.
 
     Faults are listed with line and column, and the exit code is 1 then. Entries that other crons read differently (`*/n` of
     dates and months) get a warning.
@@ -49,7 +50,7 @@ def check(ctx: click.Context, file: Path, count: int, after: datetime | None, ou
     from mainspring.recurrence.cron.crontab_items import idle_faults  # noqa: PLC0415
 
     try:
-        items = parse_crontab(file.read_text("utf-8"))
+        items = parse_crontab(sys.stdin.read() if str(file) == "-" else file.read_text("utf-8"))
         faults = idle_faults(items)
     except InvalidCron as error:
         items, faults = [], list(error.faults)
