@@ -44,7 +44,7 @@ def test_a_delay_without_a_unit_is_seconds(mainspring: Mainspring, store_url: st
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("nothing",), "no function is called 'nothing'"),
+        (("nothing",), "no function is registered as 'nothing'"),
         (("ship",), "order"),
         (("ship", "--args", "{"), "not JSON"),
         (("ship", "--args", "7"), "object"),

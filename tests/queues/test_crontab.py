@@ -208,7 +208,7 @@ async def test_a_file_that_changes_is_taken_over_and_a_bad_one_is_not(
         await replaced("nonsense\n0 5 * * * unknown\n", 1)
         assert "line 1" in caplog.text
         await replaced("0 5 * * * unknown\n", 2)
-        assert "no function is called 'unknown'" in caplog.text
+        assert "no function is registered as 'unknown'" in caplog.text
         await replaced("0 5 * * * rollup\n0 0 30 2 * email\n", 3)
         assert "line 2: identifier: 'email' never fires" in caplog.text
         await replaced("0 5 * * * rollup {a: " + "[" * 60 + "]" * 60 + "}\n", 4)
