@@ -412,3 +412,51 @@ async def test_an_exit_inside_a_branch_ends_the_run_and_not_the_worker(
 
     async with app:
         assert await branches() == ["RuntimeError"] * 4
+
+
+@pytest.mark.parametrize("how", ["undo", "finally"])
+async def test_what_the_last_tasks_of_a_run_have_to_clear_away_is_left_to_the_next_worker(
+    store_url: str, how: str
+) -> None:
+    """The code has returned, and its unfinished tasks are cancelled: they must not begin a step in a worker that stops, nor wait for it."""
+    app, did, go_on = App(store_url, settings=Settings(grace=60)), list[str](), asyncio.Event()
+
+    @app.step
+    async def note(what: str) -> str:
+        did.append(what)
+        return what
+
+    @app.step
+    async def slow() -> str:
+        did.append("slow")
+        await go_on.wait()
+        return "done"
+
+    @app.workflow
+    async def work() -> str:
+        async def beside() -> None:
+            if how == "undo":
+                async with run.undo() as undo:
+                    undo.push(note.bind("cleared"))
+                    await run.receive("never")
+            try:
+                await run.receive("never")
+            finally:
+                await note("cleared")
+
+        task = asyncio.create_task(beside())
+        await note("begin")
+        found = await slow()
+        assert not task.done()
+        return found
+
+    async with app:
+        await work.options(id="a").start()
+        await until(lambda: "slow" in did)
+        leaving = await leave(app)
+        go_on.set()
+        async with asyncio.timeout(20):
+            await leaving
+    async with app:
+        assert await app.handle("a").result(timeout=30) == "done"
+    assert did == ["begin", "slow", "cleared"]

@@ -235,6 +235,11 @@ def end_of_record(ex: Execution, position: str, *, together: bool = False) -> Fl
 
 def _hold_back(ex: Execution) -> Flow:
     """Keep an operation of a stopping worker from beginning. The run is released when no other operation of it acts."""
+    if (
+        ex.phase is Phase.ENDING
+    ):  # its last tasks are cancelled, and clear something away: the next worker comes to this point again
+        ex.signal = ex.signal or HandedBack()
+        raise ex.signal
     if ex.function.on_loop:
         held = ex.hold_back()
         ex.engine.halting.hand_back_if_idle(ex)
