@@ -334,3 +334,21 @@ async def test_stop_iteration_of_a_step_is_an_error_like_any_other(store_url: st
             handle = await workflow.options(id=workflow.name).start()
             assert await handle.result() == ["step 'blocking' raised StopIteration", "coroutine raised StopIteration"]
             assert len(record(app, handle.id)) == 2
+
+
+async def test_code_that_cancels_itself_fails_its_run_with_words(store_url: str) -> None:
+    app = App()
+
+    @app.workflow
+    async def work() -> None:
+        task = asyncio.create_task(run.sleep("1d"))
+        task.cancel()
+        await task
+
+    async with world(app, url=store_url):
+        await work.options(id="a").start()
+        with pytest.raises(RemoteError):
+            await app.handle("a").result()
+        found = info(app, "a")
+        assert found.state is State.FAILED
+        assert (found.reason or "").startswith("CancelledError: the code of the run cancelled itself")

@@ -39,6 +39,10 @@ log = logging.getLogger("mainspring.engine")
 _ONCE = Retry(1)
 ONLY_POSITION = "0"
 """The position of the operation of a run that is one step or transaction."""
+_CANCELLED_ITSELF = (
+    "the code of the run cancelled itself: it awaited a task that it had cancelled, or a task group failed in the moment in which a timeout "
+    "around it ended (before Python 3.13); catch that where it happens"
+)
 _PATIENCE = 1.0
 """Seconds that cancelled tasks of a run have to end."""
 
@@ -300,9 +304,18 @@ def _finish_of(ex: Execution, value: Any, error: BaseException | None) -> Finish
         except MainspringError as refused:
             error = refused
     if error is not None:
+        error = _with_words(error)
         finish.state, finish.error = State.FAILED, encode_exception(error)
         finish.reason = "interrupted" if isinstance(error, Interrupted) else summarize_exception(error)
     return finish
+
+
+def _with_words(error: BaseException) -> BaseException:
+    """A cancellation that came out of the code of a run which nothing has stopped, with a message: asyncio's has none."""
+    if not isinstance(error, asyncio.CancelledError) or error.args:
+        return error
+    error.args = (_CANCELLED_ITSELF,)
+    return error
 
 
 def _next_attempt(ex: Execution, finish: Finish, error: BaseException | None) -> int | None:
