@@ -52,7 +52,8 @@ async def run_async(ex: Execution, body: Awaitable[Any] | None = None) -> None:
     value: Any = None
     error: BaseException | None = None
     before = forks.count
-    watch(ex)
+    if ex.replays and ex.history.delivery.replaying:
+        watch(ex)
     try:
         if body is None:
             args, kwargs = arguments(ex)
@@ -84,7 +85,8 @@ def run_blocking(ex: Execution) -> Ending | None:
     """Execute a `def` run on a thread of its own."""
     value: Any = None
     error: BaseException | None = None
-    ex.engine.here(watch, ex)
+    if ex.replays and ex.history.delivery.replaying:
+        ex.engine.here(watch, ex)
     try:
         args, kwargs = arguments(ex)
         current.set(Branch(ex, _prefix(ex)))

@@ -38,8 +38,7 @@ class _Look(Struct, frozen=True):
 
 def watch(ex: Execution) -> None:
     """Watch the replay of a run, from its beginning to the end of its record. On the loop."""
-    if ex.replays and ex.history.delivery.replaying:
-        _look_later(ex, _Look(ex.history.delivery.cursor))
+    _look_later(ex, _Look(ex.history.delivery.cursor))
 
 
 def _look_later(ex: Execution, last: _Look) -> None:
