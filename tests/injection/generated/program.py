@@ -181,8 +181,8 @@ class _Maker:
 
     def _make_flaky(self, number: int, _depth: int, where: _Where) -> Node:
         how = self._chance.choice(["code", "async", "async", "def", "transaction"])
-        if how == "code" and where.caught:
-            how = "async"  # what a handler does after an exception that no operation raised stays recorded: a known limit
+        if how == "code" and where.caught:  # what a handler does after it would stay recorded: a known limit
+            how = "async"
         return Node(number, "flaky", given={"how": how, "until": self._chance.choice([2, 2, 3])})
 
     def _make_transaction(self, number: int, _depth: int, _where: _Where) -> Node:
