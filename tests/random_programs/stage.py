@@ -162,8 +162,9 @@ class Stage:
             worker.send(signal.SIGTERM)
             worker.wait()
         for worker in self.fleet.processes:
-            said = worker.output
-            for words in ("Traceback", "cannot be", "trying again", "retrying"):
+            # That a run failed and is retried is what the programs ask for, and no more than information.
+            said = "\n".join(line for line in worker.output.splitlines() if " INFO " not in line)
+            for words in ("Traceback", "cannot be", "retrying"):
                 if words in said:
                     begin = said.index(words)
                     program.fault(f"a worker says: {said[max(0, begin - 300) : begin + 2_000]}")
