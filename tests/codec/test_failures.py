@@ -488,7 +488,7 @@ def test_an_exception_whose_attributes_cannot_be_looked_up_is_stored_and_comes_b
 
     text = encode_exception(caught(ask))
     assert "test_failures.py" in json.loads(text)["traceback"]
-    assert json.loads(text)["traceback"].endswith("Untold: never mind\n")
+    assert "Untold: never mind\n" in json.loads(text)["traceback"]  # Python 3.13 adds that it could not read the notes
     back = decode_exception(text)
     assert isinstance(back, RemoteError)
     assert (back.type_name, back.message) == ("tests.codec.test_failures.Untold", "never mind")
