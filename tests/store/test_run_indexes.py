@@ -15,7 +15,7 @@ from mainspring.model.runs import RunFilter
 from mainspring.store.open import open_store, sqlite_path
 from mainspring.store.postgres import claim_statements
 from mainspring.store.postgres.dialect import Dialect
-from mainspring.store.sql import queues, retention, run_filters, runs, schedules
+from mainspring.store.sql import conditions, queues, retention, run_filters, runs, schedules
 from mainspring.store.sql.dialect import PerDatabase
 from mainspring.store.sqlite import claims
 from mainspring.store.sqlite.dialect import DIALECT
@@ -35,7 +35,7 @@ def page(**wanted: Any) -> Sql:
 READ_BY: dict[str, Sql] = {
     "pkey": runs.GET_RUN,
     "uid": page(),
-    "waiting": PerDatabase(claim_statements.FULL.take, claims._GROUP.format(waits=claims._PLAIN)),
+    "waiting": PerDatabase(claim_statements.FULL.take, claims._GROUP.format(waits=conditions.PLAIN)),
     "resumed": PerDatabase(claim_statements.RESUMED, claims._RESUMED),
     "placed": queues.COUNT_PLACED,
     "due": PerDatabase(claim_statements.PROMOTE, claims._PROMOTE.replace("?", ":now")),

@@ -19,8 +19,8 @@ from mainspring.store.changes import LONGEST_PAYLOAD
 from mainspring.store.messages import Entry, Post, Reply, awaited_by
 from mainspring.store.postgres.bulk_statements import STEP, STEP_WRITE, WOKEN, rows, values, woken
 from mainspring.store.postgres.libpq import array, to_json
+from mainspring.store.sql.conditions import ENDED, next_wake
 from mainspring.store.sql.records import RECORDED_COLUMNS, step_values, to_ending
-from mainspring.store.sql.runs import ENDED, next_wake
 from mainspring.store.sql.steps import ON_STEP
 from mainspring.store.verbs.messages import recipients
 from mainspring.store.writes import RecordAndSend, Recorded, Send

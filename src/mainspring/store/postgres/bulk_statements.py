@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from mainspring.model.runs import NewRun
 from mainspring.store.changes import FRESH, LONGEST_PAYLOAD, WORKER
+from mainspring.store.sql.conditions import ENDED, next_wake
 from mainspring.store.sql.dialect import column_type, travel_type
 from mainspring.store.sql.records import NEW_RUN_COLUMNS, RECORDED_COLUMNS
-from mainspring.store.sql.runs import ENDED, next_wake, release, suspend
+from mainspring.store.sql.runs import release, suspend
 from mainspring.store.sql.steps import DISCARD_OUTCOME, ON_STEP, outcome
 
 if TYPE_CHECKING:

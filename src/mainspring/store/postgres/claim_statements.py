@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mainspring.store.sql import queues as text
+from mainspring.store.sql.conditions import ENDED, HAS_DEADLINE, LATER, PLACED, PLAIN, RESUMES, WAITS
 from mainspring.store.sql.records import RUN_COLUMNS, STEP_COLUMNS
-from mainspring.store.sql.runs import ENDED, POSTGRES_INSTANCE
+from mainspring.store.sql.runs import POSTGRES_INSTANCE
 
 
 class Statements(NamedTuple):
@@ -92,19 +93,19 @@ _HOW = (
 """The parts in which `take_shares`, `take_rated` and `take_ahead` differ."""
 
 # -- any claim -----------------------------------------------------------------------------------------------------------
-PROMOTE = """
+PROMOTE = f"""
   WITH ripe AS MATERIALIZED (
-    SELECT id FROM runs WHERE owner IS NULL AND state IN ('scheduled', 'waiting') AND due >= :due_floor AND due <= :now
+    SELECT id FROM runs WHERE {LATER} AND due >= :due_floor AND due <= :now
     ORDER BY due LIMIT :most FOR NO KEY UPDATE SKIP LOCKED)
   UPDATE runs SET state = 'queued' WHERE id = ANY(ARRAY(SELECT id FROM ripe))
 """
 """An array, because for a join with so many rows PostgreSQL would read all of a medium-sized table."""
 LOOK = f"""
   SELECT
-    (SELECT min(due) FROM runs WHERE owner IS NULL AND state IN ('scheduled', 'waiting') AND due >= :due_floor),
+    (SELECT min(due) FROM runs WHERE {LATER} AND due >= :due_floor),
     (SELECT min(deadline) FROM runs
-     WHERE deadline IS NOT NULL AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting') AND deadline >= :deadline_floor),
-    EXISTS (SELECT 1 FROM runs WHERE {text.RESUMES} AND due >= :resumed_floor)
+     WHERE {HAS_DEADLINE} AND deadline >= :deadline_floor),
+    EXISTS (SELECT 1 FROM runs WHERE {RESUMES} AND due >= :resumed_floor)
 """
 TIME = """
   SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint WHERE set_config('plan_cache_mode', 'force_generic_plan', true) <> ''
@@ -113,10 +114,10 @@ TIME = """
 COUNT_PLACED = f"""
   WITH placed AS MATERIALIZED (
     SELECT partition, CASE WHEN attempt_started < :recent THEN id END, count(*) FROM (
-      SELECT id, partition, attempt_started FROM runs WHERE {text.PLACED} AND queue = :queue AND attempt_started >= :since
+      SELECT id, partition, attempt_started FROM runs WHERE {PLACED} AND queue = :queue AND attempt_started >= :since
       UNION ALL
       SELECT id, partition, attempt_started FROM (SELECT * FROM runs WHERE id = ANY(:earlier) OFFSET 0) known
-      WHERE {text.PLACED} AND queue = :queue AND attempt_started < :since) each
+      WHERE {PLACED} AND queue = :queue AND attempt_started < :since) each
     GROUP BY 1, 2)
   SELECT placed.* FROM (SELECT set_config('mainspring.placed', coalesce(sum(count), 0)::text, true) FROM placed) AS total (placed)
   LEFT JOIN placed ON total.placed IS NOT NULL
@@ -157,12 +158,12 @@ LIMIT_WAITING = "SELECT set_config('lock_timeout', :patience, true)"
 KNOWN_QUEUES = f"{text.QUEUES} WHERE name = ANY(:names)"
 RESUMED = f"""
   SELECT id, queue, partition, due, uid FROM runs
-  WHERE {text.RESUMES} AND {_CLAIMABLE} AND (:listed::text[] IS NULL OR queue = ANY(:listed)) AND (due, uid) > (:due::bigint, :uid)
+  WHERE {RESUMES} AND {_CLAIMABLE} AND (:listed::text[] IS NULL OR queue = ANY(:listed)) AND (due, uid) > (:due::bigint, :uid)
   ORDER BY due, uid LIMIT :page
 """
 TAKE_RESUMED = f"""
   WITH chosen AS MATERIALIZED (
-    SELECT {_PLACE} FROM runs WHERE id = ANY(:ids) AND {text.RESUMES} AND {_CLAIMABLE} ORDER BY id FOR NO KEY UPDATE SKIP LOCKED)
+    SELECT {_PLACE} FROM runs WHERE id = ANY(:ids) AND {RESUMES} AND {_CLAIMABLE} ORDER BY id FOR NO KEY UPDATE SKIP LOCKED)
   {_TAKEN_SHARES}
 """
 
@@ -171,7 +172,6 @@ TAKE_RESUMED = f"""
 # other functions, of another team's worker or of one that was renamed, are not in its way. The first runs of each group are merged in the
 # right order without locks. Then so many of each are locked and claimed, without those that other claims have locked. No EXISTS: PostgreSQL
 # makes a join of it, for which it reads everything. No LIMIT 1 without an order: PostgreSQL may then read the table from the beginning.
-_PLAIN = "state = 'queued' AND queue IS NULL"
 _ORDER = "queue, workflow, partition, priority, due, uid"
 """The order of the index. The queue is the same for all rows of a search, but unless it is named, PostgreSQL sorts."""
 _LAST = "E'\\U0010FFFF'"
@@ -245,12 +245,12 @@ class _Search(NamedTuple):
 
     def known(self) -> str:
         """The functions of the worker with waiting runs, by queue, stored for the statements that are sent together with this one."""
-        queues = "queues" if self.above else f"(SELECT queues.name FROM ({_walk('queue', text.WAITS)}) queues)"
+        queues = "queues" if self.above else f"(SELECT queues.name FROM ({_walk('queue', WAITS)}) queues)"
         return f"""
   WITH {self.begin}found AS (
-    SELECT '' AS queue, plain.name FROM ({self.names(_PLAIN, "''")}) plain
+    SELECT '' AS queue, plain.name FROM ({self.names(PLAIN, "''")}) plain
     UNION ALL SELECT each.name, queued.name FROM {queues} each
-      CROSS JOIN LATERAL ({self.names(f"{text.WAITS} AND queue = each.name", "each.name")}) queued)
+      CROSS JOIN LATERAL ({self.names(f"{WAITS} AND queue = each.name", "each.name")}) queued)
   SELECT set_config('mainspring.known', coalesce(json_agg(found), '[]')::text, true) FROM found WHERE found.name = ANY(:names::text[])
 """
 
@@ -264,10 +264,10 @@ class _Search(NamedTuple):
         return f"""
   WITH {self._plain()},
   wanted AS MATERIALIZED (SELECT '' AS queue, '' AS partition, :limit::bigint + 1 AS count),
-  {self._best(_PLAIN)},
+  {self._best(PLAIN)},
   ready AS MATERIALIZED (
     SELECT each.* FROM best
-      CROSS JOIN LATERAL {self._first(_PLAIN, "best", f"{_PLACE}, {_KEY}", "best.count", lock=_LOCK)} each),
+      CROSS JOIN LATERAL {self._first(PLAIN, "best", f"{_PLACE}, {_KEY}", "best.count", lock=_LOCK)} each),
   chosen AS MATERIALIZED (SELECT place FROM ready ORDER BY {_KEY} LIMIT :limit)
   {_TAKEN_PLAIN}
 """
@@ -275,7 +275,7 @@ class _Search(NamedTuple):
     def more(self) -> str:
         return f"""
   WITH {self._plain()}
-  SELECT 1 FROM groups CROSS JOIN LATERAL {self._first(_PLAIN, "groups", "1", "1")} each LIMIT 1
+  SELECT 1 FROM groups CROSS JOIN LATERAL {self._first(PLAIN, "groups", "1", "1")} each LIMIT 1
 """
 
     def _first(self, waits: str, group: str, columns: str, limit: str, *, also: str = "", lock: str = "") -> str:
@@ -327,7 +327,7 @@ class _Search(NamedTuple):
         """Whether there is a run that the worker can claim in a partition of `:queue`."""
         return f"""(
     SELECT 1 FROM known CROSS JOIN LATERAL {self.ranges(":queue", "known.name", partition)} f CROSS JOIN LATERAL (
-      SELECT 1 FROM runs WHERE {text.WAITS} AND queue = :queue AND workflow = known.name AND runs.partition = {partition}
+      SELECT 1 FROM runs WHERE {WAITS} AND queue = :queue AND workflow = known.name AND runs.partition = {partition}
         AND {_ABOVE.format(group="f")} AND {_FITTING}
       ORDER BY {_ORDER} LIMIT 1) each WHERE known.queue = :queue LIMIT 1)"""
 
@@ -335,7 +335,7 @@ class _Search(NamedTuple):
         """The queues with waiting runs."""
         if not self.above:
             return f"WITH {_KNOWN} {text.QUEUES} WHERE name IN (SELECT queue FROM known)"
-        waits = f"SELECT 1 FROM runs WHERE {text.WAITS} AND queue = queues.name AND"
+        waits = f"SELECT 1 FROM runs WHERE {WAITS} AND queue = queues.name AND"
         return f"""
   WITH {self.begin}gaps AS MATERIALIZED (
     SELECT queue, workflow, partition, lead(workflow, 1, {_LAST}) OVER in_order AS next_workflow, lead(partition, 1, '') OVER in_order AS next_partition
@@ -360,7 +360,7 @@ class _Search(NamedTuple):
         if not self.above:
             following = f"""
     SELECT min(each.name) FROM known CROSS JOIN LATERAL (
-      SELECT partition AS name FROM runs WHERE {text.WAITS} AND queue = :queue AND workflow = known.name AND partition > {{after}}
+      SELECT partition AS name FROM runs WHERE {WAITS} AND queue = :queue AND workflow = known.name AND partition > {{after}}
       ORDER BY {_ORDER} LIMIT 1) each WHERE known.queue = :queue"""
             return f"""
   WITH RECURSIVE {_KNOWN},
@@ -370,7 +370,7 @@ class _Search(NamedTuple):
   SELECT name FROM found WHERE name IS NOT NULL AND {self._fits("found.name")} IS NOT NULL LIMIT :most
 """
         group = "queue = :queue AND workflow = known.name AND partition > :after"
-        others = _walk("partition", f"{text.WAITS} AND queue = :queue AND workflow = known.name", "gap.low", "gap.high")
+        others = _walk("partition", f"{WAITS} AND queue = :queue AND workflow = known.name", "gap.low", "gap.high")
         return f"""
   WITH {self.begin}{_KNOWN},
   found AS MATERIALIZED (
@@ -384,7 +384,7 @@ class _Search(NamedTuple):
         return f"WITH {self.begin}{_KNOWN} {self._fits(chr(39) * 2)}"
 
     def take_shares(self, wanted: str, taken: str) -> str:
-        waits = f"{text.WAITS} AND queue = {{}}.queue"
+        waits = f"{WAITS} AND queue = {{}}.queue"
         return f"""
   WITH {self.begin}{_KNOWN},
   {wanted},

@@ -8,6 +8,7 @@ import msgspec
 
 from mainspring.model.queues import Limits, Queue, QueueCounts
 from mainspring.store.bad_rows import readable
+from mainspring.store.sql.conditions import LATER, PLACED, READY, RESUMES, WAITS
 from mainspring.store.sql.dialect import PerDatabase, distinct
 
 if TYPE_CHECKING:
@@ -59,15 +60,8 @@ LOCK_QUEUE = PerDatabase(  # an advisory lock; a writer on SQLite is alone
 )
 
 # -- runs in queues ------------------------------------------------------------------------------------------------------
-READY = "state = 'queued' AND (queue IS NULL OR attempt_started IS NULL)"
-"""A run that waits, in a queue or not: the condition of the index `runs_waiting`."""
-WAITS = "state = 'queued' AND queue IS NOT NULL AND attempt_started IS NULL"
-"""A run of a queue that waits to begin."""
-RESUMES = "state = 'queued' AND queue IS NOT NULL AND attempt_started IS NOT NULL"
-"""A run that has begun and is ready to continue. It keeps its slot, so no limit of the fleet applies."""
 QUEUED_RUNS = f"(SELECT * FROM runs WHERE {READY} UNION ALL SELECT * FROM runs WHERE {RESUMES}) runs"
 """All queued runs, each part by its own index."""
-PLACED = "queue IS NOT NULL AND attempt_started IS NOT NULL AND state IN ('queued', 'running', 'waiting', 'cancelling')"
 
 WAITING = f"""{distinct("queue", WAITS)}
   SELECT {", ".join(f"queues.{column}" for column in QUEUE_COLUMNS)} FROM names JOIN queues ON queues.name = names.name
@@ -86,7 +80,7 @@ COUNTS = " UNION ALL ".join(
     for condition in (
         WAITS,
         PLACED,
-        "queue IS NOT NULL AND state = 'scheduled' AND owner IS NULL AND state IN ('scheduled', 'waiting')",
+        f"queue IS NOT NULL AND state = 'scheduled' AND {LATER}",
     )
 )
 """One part for each index, so that ended runs are not read."""

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from mainspring.model.states import State
+from mainspring.store.sql.conditions import IN_FAILED, LATER, OWNED, READY, RESUMES
 from mainspring.store.sql.dialect import PerDatabase, Where, begins, per_database
-from mainspring.store.sql.queues import READY, RESUMES
 from mainspring.store.sql.records import RUN_COLUMNS
 from mainspring.store.sql.retention import ENDED_NAMES, ended_runs
-from mainspring.store.sql.runs import IN_FAILED, OF_OTHER_UID, OF_OWN_UID, newest
+from mainspring.store.sql.runs import OF_OTHER_UID, OF_OWN_UID, newest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,13 +25,11 @@ _SPANS = ("created", "started", "completed", "due")
 _STRANDED = f"(blocked IS NOT NULL AND state = 'queued' AND {IN_FAILED})"
 """An owned run is not stranded. The versions that failed to replay it are stored until it ends or is released."""
 
-_OWNED = "owner IS NOT NULL"
-_LATER = "owner IS NULL AND state IN ('scheduled', 'waiting')"
 _PLACES = {
-    "running": (_OWNED,),
-    "cancelling": (_OWNED,),
-    "waiting": (_OWNED, _LATER),
-    "scheduled": (_LATER,),
+    "running": (OWNED,),
+    "cancelling": (OWNED,),
+    "waiting": (OWNED, LATER),
+    "scheduled": (LATER,),
     "queued": (READY, RESUMES),
 }
 """By unfinished state: the conditions under which its runs are found. Each is the same text as that of an index."""

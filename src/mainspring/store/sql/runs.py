@@ -5,6 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mainspring.store.sql.bulk import insert
+from mainspring.store.sql.conditions import (
+    ENDED,
+    HAS_DEADLINE,
+    IN_FAILED,
+    LATER,
+    OWNED,
+    READY,
+    RESUMES,
+    awaited_end,
+    has_wait,
+    next_wake,
+    stays_waiting,
+    undoable,
+)
 from mainspring.store.sql.dialect import PerDatabase, column_type, distinct, earliest, per_database, typed
 from mainspring.store.sql.messages import arrived
 from mainspring.store.sql.records import NEW_RUN_COLUMNS, RUN_COLUMNS, SCHEDULED_RUN_COLUMNS
@@ -57,60 +71,11 @@ def oldest_of(*, before: bool) -> str:
 """
 
 
-IN_FAILED = "state IN ('queued', 'failed', 'cancelled')"
-"""A part of the condition of the index `runs_failed`. SQLite uses an index if a statement has the same text."""
-ENDED = "('succeeded', 'failed', 'cancelled')"
-
-
-# -- conditions ----------------------------------------------------------------------------------------------------------
-# `run` is the name of the run's row in the statement.
-def next_wake(run: str, except_at: str | None = None) -> str:
-    """The time at which a waiting run wakes: the earliest due time of its open steps. `run` is the name of its row in the statement.
-
-    NULL: no time wakes the run, only what `has_wait` finds. The time is computed from the recorded steps and never kept in memory: with a
-    wrong time in memory, nothing would wake the run. `except_at` leaves out the step at a position, for a statement that writes that step.
-    """
-    besides = f" AND o.position <> {except_at}" if except_at else ""
-    return f"(SELECT min(o.due) FROM steps o WHERE o.run = {run}.id AND o.completed IS NULL{besides})"
-
-
-def awaited_end(run: str) -> str:
-    """A condition: a run that the run waits for has ended.
-
-    A worker that finishes the awaited run resolves the wait in memory, without a notification. So every statement that takes a waiting run
-    from its owner must check this condition.
-    """
-    return f"""EXISTS (
-    SELECT 1 FROM steps s JOIN runs c ON c.id = s.child
-    WHERE s.run = {run}.id AND s.completed IS NULL AND c.state IN ('succeeded', 'failed', 'cancelled'))"""
-
-
-def undoable(run: str) -> str:
-    """A condition: the run may have compensations to execute when it is stopped. Then the worker that claims it next stops it."""
-    return f"EXISTS (SELECT 1 FROM steps u WHERE u.run = {run}.id AND u.kind = 'undo')"
-
-
-def has_wait(run: str) -> str:
-    """A condition: the run has an open step that a time, a message or another run can complete. Without one it must not wait."""
-    return f"""EXISTS (
-    SELECT 1 FROM steps o WHERE o.run = {run}.id AND o.completed IS NULL AND (o.due IS NOT NULL OR o.child IS NOT NULL))"""
-
-
-def has_news(run: str) -> str:
-    """A condition: a wait of the run is over."""
-    return f"({awaited_end(run)} OR {arrived(run)})"
-
-
-def stays_waiting(run: str) -> str:
-    """A condition: a run that loses its owner stays waiting, because it is recorded as waiting and an open step can wake it."""
-    return f"{run}.state = 'waiting' AND NOT {run}.needs_attention AND NOT {has_news(run)} AND {has_wait(run)}"
-
-
 # -- reading -------------------------------------------------------------------------------------------------------------
 GET_RUN = f"SELECT {', '.join(RUN_COLUMNS)} FROM runs WHERE id = :id"
 LIST_CHILDREN = f"SELECT {', '.join(RUN_COLUMNS)} FROM runs WHERE parent = :id ORDER BY uid"
 ENDINGS = "SELECT id, state, reason, output, error FROM runs WHERE id = ANY(:ids)"
-ORPHANED = f"""{distinct("owner", "owner IS NOT NULL")}
+ORPHANED = f"""{distinct("owner", OWNED)}
   SELECT name FROM names WHERE name IS NOT NULL AND name NOT IN (SELECT id FROM workers)
 """
 OWNED_RUNS = "SELECT id, epoch, state, reason FROM runs WHERE owner = :worker"
@@ -118,12 +83,12 @@ OWNED_STATE = """
   SELECT state FROM runs
   WHERE id = :id AND owner = :worker AND epoch = :epoch AND state IN ('running', 'waiting', 'cancelling')
 """
-COUNT_BY_STATE = """
+COUNT_BY_STATE = f"""
   SELECT state, CAST(sum(found) AS bigint) FROM (
-    SELECT state, count(*) AS found FROM runs WHERE owner IS NOT NULL GROUP BY state
-    UNION ALL SELECT state, count(*) FROM runs WHERE owner IS NULL AND state IN ('scheduled', 'waiting') GROUP BY state
-    UNION ALL SELECT 'queued', count(*) FROM runs WHERE state = 'queued' AND (queue IS NULL OR attempt_started IS NULL)
-    UNION ALL SELECT 'queued', count(*) FROM runs WHERE state = 'queued' AND queue IS NOT NULL AND attempt_started IS NOT NULL
+    SELECT state, count(*) AS found FROM runs WHERE {OWNED} GROUP BY state
+    UNION ALL SELECT state, count(*) FROM runs WHERE {LATER} GROUP BY state
+    UNION ALL SELECT 'queued', count(*) FROM runs WHERE {READY}
+    UNION ALL SELECT 'queued', count(*) FROM runs WHERE {RESUMES}
   ) AS parts GROUP BY state HAVING sum(found) > 0
 """
 """Unfinished runs, each part by its own index, so that ended runs are not read."""
@@ -334,7 +299,7 @@ TERMINATE = """
   WHERE id = ANY(:ids) AND state IN ('scheduled', 'queued', 'running', 'waiting', 'cancelling')
   RETURNING id, owner, epoch
 """
-_OVERDUE = "deadline <= :now AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting') AND undo_reason IS NULL"
+_OVERDUE = f"deadline <= :now AND {HAS_DEADLINE} AND undo_reason IS NULL"
 FIND_OVERDUE = f"SELECT id FROM runs WHERE {_OVERDUE}"
 EXPIRE_TO_COMPENSATE = f"""
   UPDATE runs AS r SET state = 'queued', reason = 'timeout', undo_reason = 'timeout', due = :now

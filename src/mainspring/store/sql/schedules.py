@@ -20,8 +20,8 @@ from mainspring.model.schedules import (
 )
 from mainspring.model.states import State
 from mainspring.store.sql.bulk import insert, update
+from mainspring.store.sql.conditions import ENDED
 from mainspring.store.sql.dialect import NO_TIME, PerDatabase, Where, per_database
-from mainspring.store.sql.runs import ENDED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

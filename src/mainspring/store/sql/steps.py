@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mainspring.store.sql.conditions import ENDED
 from mainspring.store.sql.dialect import column_type, typed
 from mainspring.store.sql.records import RECORDED_COLUMNS, STEP_COLUMNS
 
@@ -33,9 +34,9 @@ DISCARD_STEP = f"UPDATE steps SET {DISCARD_OUTCOME} WHERE run = :run AND positio
 RENAME_STARTED = f"""
   UPDATE steps SET output = {typed("output")}, child = :child WHERE run = :run AND position = :position
 """
-WAITERS = """
+WAITERS = f"""
   SELECT DISTINCT s.run FROM steps s JOIN runs c ON c.id = s.child
-  WHERE s.completed IS NULL AND s.child = ANY(:ids) AND c.state IN ('succeeded', 'failed', 'cancelled')
+  WHERE s.completed IS NULL AND s.child = ANY(:ids) AND c.state IN {ENDED}
 """
 """Runs that wait for ended runs."""
 RECORDED_TRANSACTIONS = """

@@ -11,10 +11,11 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from mainspring.model.states import State
+from mainspring.store.sql.conditions import ENDED, next_wake
 from mainspring.store.sql.dialect import earliest, prefixed
 from mainspring.store.sql.messages import RETURN_MESSAGE
 from mainspring.store.sql.records import NEW_RUN_COLUMNS, RECORDED_COLUMNS, run_values, step_values, to_ending
-from mainspring.store.sql.runs import ENDED, ENDINGS, STARTED_RUNS, next_wake, suspend
+from mainspring.store.sql.runs import ENDINGS, STARTED_RUNS, suspend
 from mainspring.store.sql.steps import DISCARD_OUTCOME, ON_STEP
 from mainspring.store.sqlite.dialect import DIALECT
 from mainspring.store.sqlite.executor import Blocks, SqliteExecutor

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from mainspring.model.runs import Claim
 from mainspring.store.protocol import Claimed
 from mainspring.store.sql import queues as text
+from mainspring.store.sql.conditions import HAS_DEADLINE, LATER, PLAIN, RESUMES, WAITS
 from mainspring.store.sql.records import RUN_COLUMNS, STEP_COLUMNS, to_run, to_step
 from mainspring.store.sql.runs import SQLITE_INSTANCE
 from mainspring.store.sqlite.dialect import DIALECT
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
     from mainspring.queues.fairness import Allotment, Demands
     from mainspring.store.protocol import ClaimRequest
 
-_PROMOTE = """
+_PROMOTE = f"""
   UPDATE runs SET state = 'queued'
-  WHERE owner IS NULL AND state IN ('scheduled', 'waiting') AND due <= ?
+  WHERE {LATER} AND due <= ?
 """
 _KNOWN = "WITH known (name, print) AS MATERIALIZED (SELECT key, value FROM json_each(:functions))"
 _CLAIMABLE = f"""
@@ -45,15 +46,14 @@ _CLAIMABLE = f"""
 _NEXT_NAME = (
     "SELECT workflow FROM runs INDEXED BY runs_waiting WHERE {waits} AND workflow > :after ORDER BY workflow LIMIT 1"
 )
-_PLAIN = "state = 'queued' AND queue IS NULL"
-_QUEUED = f"{text.WAITS} AND queue = :queue"
+_QUEUED = f"{WAITS} AND queue = :queue"
 _GROUP = f"""{_KNOWN}
   SELECT id, priority, due, uid FROM runs INDEXED BY runs_waiting
   WHERE {{waits}} AND workflow = :name AND partition = :partition AND {_CLAIMABLE}
   ORDER BY priority, due, uid
 """
 _RESUMED = f"""{_KNOWN}
-  SELECT id, queue, partition FROM runs WHERE {text.RESUMES} AND {_CLAIMABLE}
+  SELECT id, queue, partition FROM runs WHERE {RESUMES} AND {_CLAIMABLE}
     AND (:listed IS NULL OR queue IN (SELECT value FROM json_each(:listed)))
   ORDER BY due, uid
 """
@@ -79,12 +79,12 @@ _STEPS = f"""
   SELECT {", ".join(STEP_COLUMNS)} FROM steps WHERE run IN (SELECT value FROM json_each(?))
   ORDER BY run, seq IS NULL, seq, position
 """
-_NEXT_DUE = """
+_NEXT_DUE = f"""
   SELECT min(due) FROM (
-    SELECT min(due) AS due FROM runs WHERE owner IS NULL AND state IN ('scheduled', 'waiting')
+    SELECT min(due) AS due FROM runs WHERE {LATER}
     UNION ALL
     SELECT min(deadline) FROM runs
-    WHERE deadline IS NOT NULL AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting'))
+    WHERE {HAS_DEADLINE})
 """
 _NEXT_PARTITION = f"""
   SELECT min(partition) FROM runs INDEXED BY runs_waiting WHERE {_QUEUED} AND workflow = :name AND partition > :after
@@ -144,7 +144,7 @@ class Claiming:
         return found[:limit]
 
     def _resumed(self, limit: int) -> list[str]:
-        if self._db.execute(DIALECT.spelled(f"SELECT 1 FROM runs WHERE {text.RESUMES} LIMIT 1")).fetchone() is None:
+        if self._db.execute(DIALECT.spelled(f"SELECT 1 FROM runs WHERE {RESUMES} LIMIT 1")).fetchone() is None:
             return []
         known = {queue.name: queue for queue in text.to_queues(self._db.execute(DIALECT.spelled(text.QUEUES)))}
         rows = self._db.execute(DIALECT.spelled(_RESUMED), self._values)
@@ -233,7 +233,7 @@ class Groups:
     ) -> None:
         self._db = connection
         self._values = values | {"queue": queue}
-        self._waits = _PLAIN if queue is None else _QUEUED
+        self._waits = PLAIN if queue is None else _QUEUED
         self.names = [name for name in self._waiting() if name in known]
         """The functions that the worker knows and of which runs wait."""
 

@@ -13,6 +13,7 @@ from mainspring.errors import SchemaError, StoreError, StoreUnavailable
 from mainspring.model.states import State
 from mainspring.store import migrations
 from mainspring.store.changes import EVERYTHING, Notice, Signal
+from mainspring.store.sql.conditions import ENDED
 from mainspring.store.sql.dialect import prefixed
 from mainspring.store.sql_store import SqlStore
 from mainspring.store.sqlite import schema, turns
@@ -44,8 +45,8 @@ _BESIDE = (
 
 _NOTIFIED = prefixed("SELECT id, epoch, state, reason FROM runs WHERE owner = :worker AND needs_attention = 1")
 _TAKE_NOTE = prefixed(
-    """
-  UPDATE runs SET needs_attention = 0, owner = CASE WHEN state IN ('succeeded', 'failed', 'cancelled') THEN NULL ELSE owner END
+    f"""
+  UPDATE runs SET needs_attention = 0, owner = CASE WHEN state IN {ENDED} THEN NULL ELSE owner END
   WHERE owner = :worker AND needs_attention = 1
 """
 )

@@ -12,8 +12,9 @@ from msgspec import Struct
 
 from mainspring.model.clock import SECOND
 from mainspring.model.states import LIVE, State
+from mainspring.store.sql.conditions import LATER, OWNED, READY, RESUMES, WAITS
 from mainspring.store.sql.dialect import distinct, per_database
-from mainspring.store.sql.queues import QUEUED_RUNS, READY, RESUMES, WAITS
+from mainspring.store.sql.queues import QUEUED_RUNS
 from mainspring.store.sql.retention import ENDED_NAMES, LATEST_STEPS
 from mainspring.store.sql.run_filters import aggregate
 from mainspring.store.sql.schedules import WILL_ACT
@@ -58,8 +59,8 @@ CLASSES = (
 )
 """The classes of durations, each by its upper bound in seconds. Longer durations are in one more class."""
 
-_OWNED = """
-  SELECT state, count(*) FROM (SELECT state FROM runs WHERE owner IS NOT NULL LIMIT :most) x GROUP BY state
+_OWNED = f"""
+  SELECT state, count(*) FROM (SELECT state FROM runs WHERE {OWNED} LIMIT :most) x GROUP BY state
 """
 _READY = [
     f"""
@@ -70,15 +71,15 @@ _READY = [
 ]
 """One statement for each index of ready runs. Of runs of one priority the oldest come first."""
 _OLDEST_READY = f"SELECT min(due) FROM {QUEUED_RUNS} WHERE blocked IS NULL"
-_LATER = """
+_LATER = f"""
   SELECT state, count(*) FROM (
-    SELECT state FROM runs WHERE owner IS NULL AND state IN ('scheduled', 'waiting') LIMIT :most) x
+    SELECT state FROM runs WHERE {LATER} LIMIT :most) x
   GROUP BY state
 """
-_DUE = """
+_DUE = f"""
   SELECT count(*) FROM (
     SELECT 1 FROM runs
-    WHERE owner IS NULL AND state IN ('scheduled', 'waiting') AND due > :since AND due <= :until LIMIT :most) x
+    WHERE {LATER} AND due > :since AND due <= :until LIMIT :most) x
 """
 _TICKS_DUE = f"""
   SELECT count(*) FROM (
@@ -94,7 +95,7 @@ _LOST = """
     WHERE nominal >= :since AND outcome IN ('missed', 'skipped_overlap', 'dropped', 'start_failed') LIMIT :most) x
   GROUP BY outcome
 """
-_LOADS = "SELECT owner, count(*) FROM (SELECT owner FROM runs WHERE owner IS NOT NULL LIMIT :most) x GROUP BY owner"
+_LOADS = f"SELECT owner, count(*) FROM (SELECT owner FROM runs WHERE {OWNED} LIMIT :most) x GROUP BY owner"
 _QUEUE_AGES = f"""{distinct("queue", WAITS)}
   SELECT name, (SELECT min(due) FROM (SELECT due FROM runs WHERE {WAITS} AND queue = names.name LIMIT :most) x)
   FROM names WHERE name IS NOT NULL

@@ -14,8 +14,10 @@ from msgspec import Struct
 from mainspring.model.queues import Limits
 from mainspring.model.states import ENDED, LIVE
 from mainspring.store.bad_rows import FAULTS, describe
+from mainspring.store.sql.conditions import LATER, has_wait, next_wake, wait_is_over
 from mainspring.store.sql.dialect import Where
-from mainspring.store.sql.runs import has_news, has_wait, newest, next_wake
+from mainspring.store.sql.retention import TABLES_OF_RUN
+from mainspring.store.sql.runs import newest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -53,7 +55,7 @@ class Question(Struct, frozen=True):
 
 _ended = ", ".join(f"'{state}'" for state in sorted(ENDED))
 _live = ", ".join(f"'{state}'" for state in sorted(LIVE))
-_UNOWNED = "r.owner IS NULL AND r.state IN ('scheduled', 'waiting') AND r.state = 'waiting'"
+_UNOWNED = f"{LATER} AND state = 'waiting'"
 _WAKE = "wake it, so that it looks for itself: UPDATE runs SET due = 0 WHERE id = '{0}'; or: mainspring runs cancel {0}"
 _LATEST = f"""
     SELECT id, workflow, kind, state, reason FROM runs WHERE id IN ({newest(Where(), Where(), str(RECENT))})
@@ -84,14 +86,14 @@ CHEAP = [
     ),
     Question(
         "stuck",
-        f"SELECT r.id, r.workflow FROM runs r WHERE {_UNOWNED} AND {has_news('r')} LIMIT :most",
+        f"SELECT r.id, r.workflow FROM runs r WHERE {_UNOWNED} AND {wait_is_over('r')} LIMIT :most",
         "run {0} of {1} is waiting for something that has happened",
         _WAKE,
     ),
     Question(
         "stuck",
-        """
-  SELECT r.id, r.workflow FROM runs r WHERE r.owner IS NULL AND r.state IN ('scheduled', 'waiting') AND r.state = 'scheduled' AND r.due IS NULL
+        f"""
+  SELECT r.id, r.workflow FROM runs r WHERE {LATER} AND state = 'scheduled' AND due IS NULL
     AND NOT EXISTS (SELECT 1 FROM ticks t WHERE t.schedule = r.schedule AND t.outcome IN ('pending', 'buffered') AND t.run = r.id)
   LIMIT :most""",
         "run {0} of {1} is scheduled at no time, and no tick of a schedule waits to start it",
@@ -173,7 +175,7 @@ THOROUGH = [
             f"DELETE FROM {table} WHERE run = '{{0}}'",
             wrong=False,
         )
-        for table in ("steps", "messages", "events", "streams", "logs")
+        for table in TABLES_OF_RUN
     ),
     Question(
         "leftover",

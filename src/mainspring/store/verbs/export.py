@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from mainspring.errors import Conflict, InvalidInput, NotFound
 from mainspring.model.states import State
+from mainspring.store.sql.conditions import awaited_end, has_wait, undoable
 from mainspring.store.sql.messages import MESSAGE_COLUMNS, SPOKEN_COLUMNS, arrived
 from mainspring.store.sql.records import RUN_COLUMNS, STEP_COLUMNS, to_run, to_step
-from mainspring.store.sql.runs import awaited_end, by_uids, has_wait, undoable
+from mainspring.store.sql.runs import by_uids
 from mainspring.store.verbs.revive import require_key
 
 if TYPE_CHECKING:
