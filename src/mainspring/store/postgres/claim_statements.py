@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mainspring.store.sql import queues as text
+from mainspring.store.sql.claims import CLAIMABLE, TAKEN
 from mainspring.store.sql.conditions import ENDED, HAS_DEADLINE, LATER, PLACED, PLAIN, RESUMES, WAITS
-from mainspring.store.sql.records import RUN_COLUMNS, STEP_COLUMNS
-from mainspring.store.sql.runs import POSTGRES_INSTANCE
+from mainspring.store.sql.records import RUN_COLUMNS
 
 
 class Statements(NamedTuple):
@@ -25,30 +25,14 @@ class Statements(NamedTuple):
 
 
 # -- conditions ----------------------------------------------------------------------------------------------------------
-_FITTING = f"""(:compatible OR fingerprint = '' OR fingerprint = (SELECT :functions::jsonb) ->> workflow
-        OR (SELECT :functions::jsonb) ->> workflow LIKE 'patched-%')
-      AND (version IS NULL OR version = :version OR fingerprint <> '')
-      AND CASE WHEN workflow = ANY(:methods::text[]) THEN coalesce({POSTGRES_INSTANCE} = ANY(:instances::text[]), true) ELSE true END
-      AND (blocked IS NULL OR (json_typeof(blocked -> 'versions') = 'array'
-        AND NOT jsonb_exists(blocked::jsonb -> 'versions', :version)))
-"""
-"""The functions are a subquery, which is evaluated once per statement. A plain parameter would be evaluated once per run."""
-_CLAIMABLE = f"workflow = ANY(:names) AND {_FITTING}"
+_CLAIMABLE = f"workflow = ANY(:names) AND {CLAIMABLE.postgres}"
 _TAKEN = f"""
-  UPDATE runs r SET state = 'running', owner = :worker, epoch = epoch + 1, needs_attention = false,
-    kind = coalesce((SELECT :kinds::jsonb) ->> r.workflow, kind),
-    blocked = CASE WHEN json_array_length(blocked -> 'versions') > 0 THEN blocked END,
-    started = coalesce(started, greatest(created, :now)), attempt_started = coalesce(attempt_started, :now),
-    attempts = CASE WHEN attempt_started IS NULL THEN attempts + 1 ELSE greatest(attempts, 1) END, began_epoch = CASE WHEN attempt_started IS NULL THEN epoch + 1 ELSE began_epoch END,
-    version = coalesce(version, :version),
-    fingerprint = CASE WHEN fingerprint = '' THEN (SELECT :functions::jsonb) ->> r.workflow ELSE fingerprint END,
-    deadline = CASE WHEN attempt_started IS NULL AND timeout IS NOT NULL THEN least(deadline, :now + timeout) ELSE deadline END,
-    retry = coalesce(retry, (SELECT json_object_agg(q.name, q.retry) FROM queues q WHERE q.retry IS NOT NULL) -> r.queue)
+  UPDATE runs r SET {TAKEN.postgres}
   WHERE r.ctid = ANY(ARRAY(SELECT place FROM chosen)){{condition}}
   RETURNING {{also}}{", ".join(f"r.{column}" for column in RUN_COLUMNS)}
 """
 """Claims the `chosen` runs, which this statement has locked, so that they stay in their place. A version that was committed since the
-statement began is not claimed by it: the next claim finds the run. Retries of queues are read once per statement."""
+statement began is not claimed by it: the next claim finds the run."""
 _PLACE = "ctid AS place"
 _TAKEN_PLAIN = _TAKEN.format(
     also="""(SELECT count(*) FROM ready) > :limit,
@@ -127,9 +111,6 @@ COUNT_PLACED = f"""
 Those that began before `recent` are returned by id, for the next count (`floors.py`). If there are none, one empty row is returned. The sum
 is stored for `take_ahead`. OFFSET makes PostgreSQL find known runs by their ids: by the index of the others it would pass over every run
 that has begun since the oldest snapshot.
-"""
-STEPS_OF = f"""
-  SELECT {", ".join(STEP_COLUMNS)} FROM steps WHERE run = ANY(:runs) ORDER BY run, seq IS NULL, seq, position
 """
 NOTIFIED = "SELECT id FROM runs WHERE owner = :worker AND needs_attention"
 TAKE_NOTIFICATIONS = f"""
@@ -283,7 +264,7 @@ class _Search(NamedTuple):
         return f"""(
         SELECT run.* FROM {self.ranges(f"{group}.queue", f"{group}.workflow", f"{group}.partition")} f CROSS JOIN LATERAL (
           SELECT {columns} FROM runs WHERE {waits} AND workflow = {group}.workflow AND partition = {group}.partition
-            AND {_ABOVE.format(group="f")} AND {_FITTING}{also}
+            AND {_ABOVE.format(group="f")} AND {CLAIMABLE.postgres}{also}
           ORDER BY {_ORDER} LIMIT {limit}{lock}) run
         LIMIT {limit})"""
 
@@ -328,7 +309,7 @@ class _Search(NamedTuple):
         return f"""(
     SELECT 1 FROM known CROSS JOIN LATERAL {self.ranges(":queue", "known.name", partition)} f CROSS JOIN LATERAL (
       SELECT 1 FROM runs WHERE {WAITS} AND queue = :queue AND workflow = known.name AND runs.partition = {partition}
-        AND {_ABOVE.format(group="f")} AND {_FITTING}
+        AND {_ABOVE.format(group="f")} AND {CLAIMABLE.postgres}
       ORDER BY {_ORDER} LIMIT 1) each WHERE known.queue = :queue LIMIT 1)"""
 
     def waiting(self) -> str:

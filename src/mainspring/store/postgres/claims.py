@@ -12,7 +12,6 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mainspring.model.clock import SystemClock
-from mainspring.model.runs import Claim
 from mainspring.model.states import State
 from mainspring.store.changes import Notice
 from mainspring.store.postgres import claim_statements as sql
@@ -23,17 +22,19 @@ from mainspring.store.postgres.libpq import array
 from mainspring.store.postgres.queue_claims import Ahead, Queued, is_simple
 from mainspring.store.protocol import Claimed
 from mainspring.store.sql.queues import EXCEPTIONS, to_exceptions, to_queue_with, to_queues
-from mainspring.store.sql.records import to_run, to_step
+from mainspring.store.sql.records import to_claims, to_run
+from mainspring.store.sql.steps import STEPS_OF
 from mainspring.store.transaction import Blocked
 
 if TYPE_CHECKING:
     from mainspring.model.queues import Queue
-    from mainspring.model.runs import Run, Step
+    from mainspring.model.runs import Run
     from mainspring.queues.fairness import Demands
     from mainspring.store.postgres.database import Database
     from mainspring.store.postgres.dialect import Dialect
     from mainspring.store.postgres.libpq import Value
     from mainspring.store.protocol import ClaimRequest
+    from mainspring.store.transaction import Rows
 
 _CLOCK = SystemClock()
 _MOST_PROMOTED = 1_000
@@ -138,7 +139,7 @@ class Claims:
             self._beside_queues.add(kind)
         else:
             self._beside_queues.discard(kind)
-        claims = self._with_steps(sorted(taken, key=_turn))
+        claims = to_claims(sorted(taken, key=_turn), self._steps)
         times = [when for when in (due, deadline, demands.again) if when is not None]
         found = Claimed(
             claims,
@@ -214,15 +215,10 @@ class Claims:
         if found and ahead.unpartitioned and 0 < len(queues) <= _MOST_AHEAD and all(map(is_simple, queues)):
             self._busy[kind] = queues
 
-    def _with_steps(self, runs: list[Run]) -> list[Claim]:
-        """Add the recorded steps to runs that were claimed before. The previous owner can no longer add to them."""
-        again = [run.id for run in runs if run.epoch > 1]
-        steps: dict[str, list[Step]] = {}
-        if again:
-            with self._db.connection() as db:
-                for row in db.execute(self._sql(sql.STEPS_OF), {"runs": again}):
-                    steps.setdefault(row[0], []).append(to_step(row))
-        return [Claim(run, steps.get(run.id, ())) for run in runs]
+    def _steps(self, runs: list[str]) -> Rows:
+        """The recorded steps of runs that were claimed before. The previous owner can no longer add to them."""
+        with self._db.connection() as db:
+            return db.execute(self._sql(STEPS_OF), {"runs": runs}).fetchall()
 
     # -- notices -------------------------------------------------------------------------------------------------------
     def notices(self, worker: str) -> list[Notice]:

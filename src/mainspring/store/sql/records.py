@@ -6,11 +6,11 @@ import json
 from sys import intern
 from typing import TYPE_CHECKING, Any
 
-from mainspring.model.runs import Ending, NewRun, Run, Step, Worker
+from mainspring.model.runs import Claim, Ending, NewRun, Run, Step, Worker
 from mainspring.model.states import State
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 
 RUN_COLUMNS = Run.__struct_fields__
@@ -101,6 +101,15 @@ def to_step(row: Sequence[Any]) -> Step:
     step = Step(*row)
     step.discarded = bool(step.discarded)
     return step
+
+
+def to_claims(runs: Sequence[Run], steps: Callable[[list[str]], Iterable[Sequence[Any]]]) -> list[Claim]:
+    """Claimed runs with their recorded steps. `steps` reads the rows of `STEPS_OF`, for runs that were claimed before."""
+    again = [run.id for run in runs if run.epoch > 1]
+    found: dict[str, list[Step]] = {}
+    for row in steps(again) if again else ():
+        found.setdefault(row[0], []).append(to_step(row))
+    return [Claim(run, found.get(run.id, ())) for run in runs]
 
 
 def to_ending(row: Sequence[Any]) -> Ending | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mainspring.store.sql.bulk import insert
+from mainspring.store.sql.claims import INSTANCE, same_source
 from mainspring.store.sql.conditions import (
     ENDED,
     HAS_DEADLINE,
@@ -341,23 +342,18 @@ RETIRE = per_database(
 """Releases the runs of a dead worker."""
 
 # -- runs that nothing can continue ----------------------------------------------------------------------------------------
-SQLITE_INSTANCE = "coalesce(json_extract(input, '$.self'), json_extract(input, '$.\"*\"[0]'))"
-_INPUT = r"CAST(replace(CAST(input AS text), E'\\u0000', E'\\ufffd') AS json)"
-POSTGRES_INSTANCE = f"coalesce({_INPUT} ->> 'self', {_INPUT} -> '*' ->> 0)"
-"""The name of the instance that a run of a method needs: its first argument. PostgreSQL has no text with a zero byte."""
-INSTANCE = PerDatabase(POSTGRES_INSTANCE, SQLITE_INSTANCE)
 _SAME_SOURCE = PerDatabase(
-    postgres="""SELECT 1 FROM workers w
-        WHERE (w.functions ->> r.workflow = r.fingerprint OR w.functions ->> r.workflow LIKE 'patched-%')""",
-    sqlite="""SELECT 1 FROM workers w, json_each(CASE WHEN json_valid(w.functions) THEN w.functions END) f
-        WHERE f.key = r.workflow AND (f.value = r.fingerprint OR f.value LIKE 'patched-%')""",
+    postgres=f"""SELECT 1 FROM workers w
+        WHERE {same_source("r.fingerprint", "w.functions ->> r.workflow")}""",
+    sqlite=f"""SELECT 1 FROM workers w, json_each(CASE WHEN json_valid(w.functions) THEN w.functions END) f
+        WHERE f.key = r.workflow AND {same_source("r.fingerprint", "f.value")}""",
 )
 _HAS_INSTANCE = PerDatabase(
     postgres=f"""CASE WHEN w.instances -> r.workflow IS NOT NULL
-        THEN jsonb_exists(w.instances -> r.workflow, {POSTGRES_INSTANCE}) ELSE true END""",
+        THEN jsonb_exists(w.instances -> r.workflow, {INSTANCE.postgres}) ELSE true END""",
     sqlite=f"""(NOT EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(w.instances) THEN w.instances END) m WHERE m.key = r.workflow)
         OR EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(w.instances) THEN w.instances END) m, json_each(m.value) i
-                   WHERE m.key = r.workflow AND i.value IS {SQLITE_INSTANCE}))""",
+                   WHERE m.key = r.workflow AND i.value IS {INSTANCE.sqlite}))""",
 )
 STRAND = per_database(
     f"""

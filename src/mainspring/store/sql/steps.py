@@ -8,6 +8,9 @@ from mainspring.store.sql.records import RECORDED_COLUMNS, STEP_COLUMNS
 
 GET_STEP = f"SELECT {', '.join(STEP_COLUMNS)} FROM steps WHERE run = :run AND position = :position"
 LIST_STEPS = f"SELECT {', '.join(STEP_COLUMNS)} FROM steps WHERE run = :run ORDER BY seq IS NULL, seq, position"
+STEPS_OF = f"""
+  SELECT {", ".join(STEP_COLUMNS)} FROM steps WHERE run = ANY(:runs) ORDER BY run, seq IS NULL, seq, position
+"""
 STEP_OUTPUT = "SELECT output FROM steps WHERE run = :run AND position = :position"
 STEP_WRITTEN = "SELECT epoch, seq FROM steps WHERE run = :run AND position = :position"
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from mainspring.model.runs import Claim
 from mainspring.store.protocol import Claimed
 from mainspring.store.sql import queues as text
+from mainspring.store.sql.claims import CLAIMABLE, TAKEN
 from mainspring.store.sql.conditions import HAS_DEADLINE, LATER, PLAIN, RESUMES, WAITS
-from mainspring.store.sql.records import RUN_COLUMNS, STEP_COLUMNS, to_run, to_step
-from mainspring.store.sql.runs import SQLITE_INSTANCE
+from mainspring.store.sql.records import RUN_COLUMNS, to_claims, to_run
+from mainspring.store.sql.steps import STEPS_OF
 from mainspring.store.sqlite.dialect import DIALECT
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterator
 
     from mainspring.model.queues import Queue
-    from mainspring.model.runs import Run, Step
+    from mainspring.model.runs import Claim, Run
     from mainspring.queues.admission import Recent
     from mainspring.queues.fairness import Allotment, Demands
     from mainspring.store.protocol import ClaimRequest
@@ -35,49 +35,28 @@ _PROMOTE = f"""
   WHERE {LATER} AND due <= ?
 """
 _KNOWN = "WITH known (name, print) AS MATERIALIZED (SELECT key, value FROM json_each(:functions))"
-_CLAIMABLE = f"""
-    EXISTS (SELECT 1 FROM known WHERE name = workflow AND (:compatible OR fingerprint = '' OR fingerprint = print OR print LIKE 'patched-%'))
-    AND (version IS NULL OR version = :version OR fingerprint <> '')
-    AND CASE WHEN workflow IN (SELECT key FROM json_each(:instances)) THEN coalesce({SQLITE_INSTANCE} IN (
-      SELECT i.value FROM json_each(:instances) m, json_each(m.value) i), 1) ELSE 1 END
-    AND CASE WHEN blocked IS NULL THEN 1 WHEN NOT json_valid(blocked) THEN 0
-      ELSE NOT EXISTS (SELECT 1 FROM json_each(blocked, '$.versions') v WHERE v.value = :version) END
-"""
 _NEXT_NAME = (
     "SELECT workflow FROM runs INDEXED BY runs_waiting WHERE {waits} AND workflow > :after ORDER BY workflow LIMIT 1"
 )
 _QUEUED = f"{WAITS} AND queue = :queue"
 _GROUP = f"""{_KNOWN}
   SELECT id, priority, due, uid FROM runs INDEXED BY runs_waiting
-  WHERE {{waits}} AND workflow = :name AND partition = :partition AND {_CLAIMABLE}
+  WHERE {{waits}} AND workflow = :name AND partition = :partition AND {CLAIMABLE.sqlite}
   ORDER BY priority, due, uid
 """
 _RESUMED = f"""{_KNOWN}
-  SELECT id, queue, partition FROM runs WHERE {RESUMES} AND {_CLAIMABLE}
+  SELECT id, queue, partition FROM runs WHERE {RESUMES} AND {CLAIMABLE.sqlite}
     AND (:listed IS NULL OR queue IN (SELECT value FROM json_each(:listed)))
   ORDER BY due, uid
 """
 _TAKE = f"""{_KNOWN}, kinds (name, kind) AS MATERIALIZED (SELECT key, value FROM json_each(:kinds))
-  UPDATE runs SET state = 'running', owner = :worker, epoch = epoch + 1, needs_attention = 0,
-    kind = coalesce((SELECT kinds.kind FROM kinds WHERE name = workflow), kind),
-    blocked = CASE WHEN json_array_length(blocked, '$.versions') > 0 THEN blocked END,
-    started = coalesce(started, max(created, :now)), attempt_started = coalesce(attempt_started, :now),
-    attempts = CASE WHEN attempt_started IS NULL THEN attempts + 1 ELSE max(attempts, 1) END, began_epoch = CASE WHEN attempt_started IS NULL THEN epoch + 1 ELSE began_epoch END,
-    version = coalesce(version, :version),
-    fingerprint = CASE WHEN fingerprint = '' THEN (SELECT print FROM known WHERE name = workflow) ELSE fingerprint END,
-    deadline = CASE WHEN attempt_started IS NULL AND timeout IS NOT NULL THEN min(coalesce(deadline, :now + timeout), :now + timeout)
-                    ELSE deadline END,
-    retry = coalesce(retry, (SELECT q.retry FROM queues q WHERE q.name = runs.queue))
+  UPDATE runs AS r SET {TAKEN.sqlite}
   WHERE id IN (SELECT value FROM json_each(:ids))
   RETURNING {", ".join(RUN_COLUMNS)}
 """
 _NOTE_STARTS = """
   INSERT INTO queue_starts (queue, partition, at)
   SELECT queue, partition, max(:now, created) FROM runs WHERE id IN (SELECT value FROM json_each(:ids))
-"""
-_STEPS = f"""
-  SELECT {", ".join(STEP_COLUMNS)} FROM steps WHERE run IN (SELECT value FROM json_each(?))
-  ORDER BY run, seq IS NULL, seq, position
 """
 _NEXT_DUE = f"""
   SELECT min(due) FROM (
@@ -213,12 +192,10 @@ class Claiming:
             return []
         rows = self._db.execute(DIALECT.spelled(_TAKE), self._values | {"ids": json.dumps(chosen)}).fetchall()
         runs: dict[str, Run] = {row[0]: to_run(row) for row in rows}
-        again = [run.id for run in runs.values() if run.epoch > 1]
-        steps: dict[str, list[Step]] = {}
-        if again:
-            for row in self._db.execute(DIALECT.spelled(_STEPS), (json.dumps(again),)):
-                steps.setdefault(row[0], []).append(to_step(row))
-        return [Claim(runs[run], steps.get(run, ())) for run in chosen]
+        return to_claims([runs[run] for run in chosen], self._steps)
+
+    def _steps(self, runs: list[str]) -> sqlite3.Cursor:
+        return self._db.execute(DIALECT.spelled(STEPS_OF), DIALECT.values({"runs": runs}))
 
 
 class Groups:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import Struct
 
 from mainspring.store.bad_rows import readable
+from mainspring.store.sql.claims import INSTANCE
 from mainspring.store.sql.conditions import IN_FAILED
 from mainspring.store.sql.dialect import per_database
 from mainspring.store.sql.queues import QUEUED_RUNS
-from mainspring.store.sql.runs import INSTANCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
