@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mainspring.model.states import State
+from mainspring.store.messages import is_public
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -109,7 +110,7 @@ class Changes:
     @property
     def _readable(self) -> bool:
         """Whether a value was published that a process outside of runs may wait for."""
-        return any(kind in {"event", "stream", "answer"} for _, kind, _ in self.published)
+        return any(map(is_public, self.published))
 
     def start(self, runs: Iterable[NewRun], now: int) -> None:
         """Add started runs. Those without an owner can be claimed, now or when they are due."""

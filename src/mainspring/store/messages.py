@@ -74,6 +74,11 @@ def awaited_by(each: Outgoing) -> Awaited:
             return each.run, "answer", each.topic
 
 
+def is_public(awaited: Awaited) -> bool:
+    """Whether processes wait for this, and not only runs."""
+    return awaited[1] in {"event", "stream", "answer"}
+
+
 class Message(Struct, frozen=True):
     """A stored message."""
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from mainspring.model.runs import Worker
 from mainspring.model.states import State
-from mainspring.store.changes import Notice
-from mainspring.store.sql.records import WORKER_COLUMNS, to_ending, to_run, to_step
+from mainspring.store.sql.records import WORKER_COLUMNS, to_ending, to_notices, to_run, to_step
 from mainspring.store.sql.runs import COUNT_BY_STATE, ENDINGS, GET_RUN, ORPHANED, OWNED_RUNS, OWNED_STATE, STRAND
 from mainspring.store.sql.steps import GET_STEP, LIST_STEPS
 from mainspring.store.verbs import stop
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from mainspring.model.runs import Ending, Run, RunFilter, Step
-    from mainspring.store.changes import Changes, Signal
+    from mainspring.store.changes import Changes, Notice, Signal
     from mainspring.store.transaction import Read, Transactor
 
 _LIST_WORKERS = f"SELECT {', '.join(WORKER_COLUMNS)} FROM workers ORDER BY started, id"
@@ -94,8 +93,7 @@ class SqlStore:
 
     # -- verbs of workers that execute runs ----------------------------------------------------------------------------
     def owned(self, worker: str) -> list[Notice]:
-        rows = self._transactor.read(OWNED_RUNS, worker=worker)
-        return [Notice(run, epoch, State(state), reason) for run, epoch, state, reason in rows]
+        return to_notices(self._transactor.read(OWNED_RUNS, worker=worker))
 
     def owned_state(self, worker: str, run_id: str, epoch: int) -> State | None:
         rows = self._transactor.read(OWNED_STATE, worker=worker, id=run_id, epoch=epoch)

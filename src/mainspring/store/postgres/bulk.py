@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from mainspring.store.changes import FRESH, READY, started
+from mainspring.store.changes import FRESH, READY, SOME_ENDED, started
 from mainspring.store.postgres import bulk_statements as text
 from mainspring.store.postgres.bulk_messages import BulkMessages, watched_by, write_row
 from mainspring.store.postgres.libpq import array, to_json
@@ -197,10 +197,10 @@ class Bulk:
         values: dict[str, Value] = {
             "ended": array(op.run for op in ops),
             # A worker learns in memory of runs that it finished itself, before a notification could arrive.
-            "notified": array({op.owner for op in ops}),
+            "informed": array({op.owner for op in ops}),
             "now": self._now,
         }
-        self._add(text.UNBLOCK, values, unblocked, payload="e")
+        self._add(text.UNBLOCK, values, unblocked, payload=SOME_ENDED)
 
     # -- suspending and releasing --------------------------------------------------------------------------------------
     def _releases(self, ops: Sequence[Suspend | Release]) -> None:

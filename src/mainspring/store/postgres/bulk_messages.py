@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
-from mainspring.store.changes import LONGEST_PAYLOAD
-from mainspring.store.messages import Entry, Post, Reply, awaited_by
-from mainspring.store.postgres.bulk_statements import STEP, STEP_WRITE, WOKEN, rows, values, woken
+from mainspring.store.changes import READY, SOME_PUBLISHED
+from mainspring.store.messages import Entry, Post, Reply, awaited_by, is_public
+from mainspring.store.postgres.bulk_statements import MOVE, STEP, STEP_WRITE, WOKEN, notify_woken, rows, values, woken
 from mainspring.store.postgres.libpq import array, to_json
-from mainspring.store.sql.conditions import ENDED, next_wake
+from mainspring.store.sql.conditions import ENDED
 from mainspring.store.sql.records import RECORDED_COLUMNS, step_values, to_ending
 from mainspring.store.sql.steps import ON_STEP
 from mainspring.store.verbs.messages import recipients
@@ -64,11 +64,7 @@ _WRITE = f"""
     INSERT INTO steps ({STEP}) SELECT {values(RECORDED_COLUMNS, "mine")} FROM mine {ON_STEP} RETURNING run, position),
   done AS MATERIALIZED (
     SELECT n, run, position, due, run_state, wake, watch FROM mine WHERE ((run, position) IN (SELECT run, position FROM written)) IS TRUE),
-  moved AS (
-    UPDATE runs r SET state = d.run_state, due = CASE WHEN d.run_state = 'waiting'
-        THEN least(d.wake, d.due, {next_wake("r", "d.position")}) ELSE d.wake END
-    FROM done d
-    WHERE r.id = d.run AND d.run_state IS NOT NULL AND r.state IN ('running', 'waiting')
+  moved AS ({MOVE}
       AND NOT EXISTS (SELECT 1 FROM runs w WHERE w.id = d.watch AND w.state IN {ENDED}))
   SELECT set_config('{CLEAN}', coalesce(string_agg(n::text, ','), ''), true) FROM clean
   WHERE n IN (SELECT n FROM done) OR (n IN (SELECT n FROM asked)) IS NOT TRUE
@@ -120,9 +116,8 @@ _WAKE = f"""
     ORDER BY id FOR NO KEY UPDATE OF runs),
   {WOKEN},
   passed AS (SELECT CASE WHEN EXISTS (
-    SELECT 1 FROM runs WHERE id = ANY(ARRAY(SELECT run FROM published)) AND state = 'queued') THEN ' r' ELSE '' END AS token)
-  SELECT tokens, CASE WHEN :aloud::boolean OR tokens || token <> '' THEN pg_notify(:channel,
-    :payload || CASE WHEN length(tokens) < {LONGEST_PAYLOAD} THEN token || tokens ELSE ' r p' END) END
+    SELECT 1 FROM runs WHERE id = ANY(ARRAY(SELECT run FROM published)) AND state = 'queued') THEN ' {READY}' ELSE '' END AS token)
+  SELECT tokens, CASE WHEN :aloud::boolean OR tokens || token <> '' THEN {notify_woken("token || tokens")} END
   FROM to_notify CROSS JOIN passed
 """
 """Wakes the runs that wait for these messages. A claim skips ready runs while they are locked, so workers are notified to claim again."""
@@ -146,13 +141,13 @@ class BulkMessages:
         self._answers = answers
         self._outgoing: list[Outgoing] = [each for op in self._ops for each in op.outgoing]
         self._senders = [number for number, op in enumerate(self._ops) for _ in op.outgoing]
-        self._notifies_all = any(awaited_by(each)[1] in {"event", "stream", "answer"} for each in self._outgoing)
+        self._notifies_all = any(is_public(awaited_by(each)) for each in self._outgoing)
         self._endings: dict[str | None, Row] = {}
 
     @property
     def payload(self) -> str:
         """The notification that other processes get in any case."""
-        return "v" if self._notifies_all else ""
+        return SOME_PUBLISHED if self._notifies_all else ""
 
     def parts(self) -> Iterator[Part]:
         """The statements, in their order."""
@@ -185,7 +180,7 @@ class BulkMessages:
             wake: dict[str, Value] = {
                 "published": to_json(listed),
                 # A worker of this store is notified in memory, with the messages, before a notification could arrive.
-                "notified": array(self._here),
+                "informed": array(self._here),
                 "now": self._now,
                 "aloud": "true" if self._notifies_all else "false",
             }

@@ -12,11 +12,11 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from mainspring.model.runs import NewRun
-from mainspring.store.changes import FRESH, LONGEST_PAYLOAD, WORKER
+from mainspring.store.changes import FRESH, LONGEST_PAYLOAD, READY, SOME_WORKERS, WORKER
 from mainspring.store.sql.conditions import ENDED, next_wake
 from mainspring.store.sql.dialect import column_type, travel_type
 from mainspring.store.sql.records import NEW_RUN_COLUMNS, RECORDED_COLUMNS
-from mainspring.store.sql.runs import release, suspend
+from mainspring.store.sql.runs import finish, release, set_state, suspend, wake
 from mainspring.store.sql.steps import DISCARD_OUTCOME, ON_STEP, outcome
 
 if TYPE_CHECKING:
@@ -141,6 +141,12 @@ CHECKPOINT = f"""
 """The most frequent write: the outcome of a single step and nothing else. It is short, so that it is parsed quickly."""
 
 
+MOVE = f"""
+    UPDATE runs r SET {set_state("d.run_state", "d.wake", "d.due", next_wake("r", "d.position"))}
+    FROM done d WHERE r.id = d.run AND d.run_state IS NOT NULL AND r.state IN ('running', 'waiting')"""
+"""Sets the states of the runs whose steps are `done`. This statement does not see the rows of those steps, so their due times are added."""
+
+
 @cache
 def write(*, lone: bool, starts: bool, run_state: bool, watch: bool, notify: bool) -> str:
     """The statement for writes of steps, with the parts that these writes need.
@@ -199,13 +205,7 @@ def write(*, lone: bool, starts: bool, run_state: bool, watch: bool, notify: boo
         )
     if run_state:
         over = f"AND (d.watch IN (SELECT id FROM watched WHERE state IN {ENDED})) IS NOT TRUE" if watch else ""
-        parts.append(
-            f"""moved AS (
-    UPDATE runs r SET state = d.run_state, due = CASE WHEN d.run_state = 'waiting'
-        THEN least(d.wake, d.due, {next_wake("r", "d.position")}) ELSE d.wake END
-    FROM done d
-    WHERE r.id = d.run AND d.run_state IS NOT NULL AND r.state IN ('running', 'waiting') {over})"""
-        )
+        parts.append(f"""moved AS ({MOVE} {over})""")
     notified = f"{NOTIFY}::text" if notify else "NULL"
     answer = f"SELECT n, {notified}, NULL AS id, NULL AS state, NULL AS reason, NULL AS output, NULL AS error FROM done"
     if watch:
@@ -229,10 +229,7 @@ DISCARD = f"""
 """Discards outcomes. A message that the workflow's code never saw goes to the next receive."""
 
 
-_END = """state = a.state, reason = coalesce(a.reason, r.reason), output = a.output::json, error = a.error::json,
-    completed = a.completed, owner = NULL, needs_attention = false, blocked = NULL"""
-
-
+_END = finish("a.state", "a.reason", "a.output", "a.error", "a.completed")
 _MAY_END = """r.id = ANY(ARRAY(SELECT run FROM a)) AND r.id = a.run AND coalesce(r.owner, '') = a.owner AND r.epoch = a.epoch
     AND CASE r.state WHEN 'cancelling' THEN a.state = 'cancelled' ELSE r.state IN ('running', 'waiting') AND a.run IS NOT NULL END
     AND (a.after IS NULL OR (SELECT s.completed FROM steps s WHERE s.run = a.run AND s.position = a.after) IS NOT NULL)"""
@@ -265,17 +262,19 @@ Rows are not locked before, which would be a record in the log for each. A row t
 statement, and the batch is halved until that run is alone.
 """
 
-WOKEN = """woken AS (
-    UPDATE runs r SET
-      needs_attention = w.owner IS NOT NULL,
-      state = CASE WHEN w.owner IS NULL THEN 'queued' ELSE r.state END,
-      due   = CASE WHEN w.owner IS NULL THEN :now ELSE r.due END
-    FROM waiting w
-    WHERE r.id = w.id AND ((w.owner IS NULL AND w.state = 'waiting') OR
-      (w.state IN ('running', 'waiting', 'cancelling') AND w.owner <> ALL(:notified)))
-    RETURNING r.owner),
-  to_notify AS (SELECT coalesce(string_agg(DISTINCT coalesce(' p=' || owner, ' n'), ''), '') AS tokens FROM woken)"""
-"""Wakes the runs that are `waiting`, except those whose worker learns of the end in memory. The tokens are those of `store/changes.py`."""
+_AWAKE, _MAY_WAKE = wake("w")
+WOKEN = f"""woken AS (
+    UPDATE runs r SET {_AWAKE} FROM waiting w WHERE r.id = w.id AND {_MAY_WAKE} RETURNING r.owner),
+  to_notify AS (SELECT coalesce(string_agg(DISTINCT coalesce(' {WORKER}' || owner, ' {FRESH}'), ''), '') AS tokens FROM woken)"""
+"""Wakes the runs that are `waiting`, except those whose worker learns of the end in memory."""
+
+
+def notify_woken(tokens: str = "tokens") -> str:
+    """Sends the payload with the tokens of `WOKEN`, or says that any run may be ready if they are too long."""
+    return (
+        f"pg_notify(:channel, :payload || CASE WHEN length(tokens) < {LONGEST_PAYLOAD} THEN {tokens} "
+        f"ELSE ' {READY} {SOME_WORKERS}' END)"
+    )
 
 
 def woken(changes: Changes, tokens: Collection[str]) -> None:
@@ -293,8 +292,7 @@ UNBLOCK = f"""
         AND (SELECT c.state FROM runs c WHERE c.id = s.child) IN {ENDED}))
     ORDER BY id FOR NO KEY UPDATE OF runs),
   {WOKEN}
-  SELECT tokens, pg_notify(:channel, :payload || CASE WHEN length(tokens) < {LONGEST_PAYLOAD} THEN tokens ELSE ' r p' END)
-  FROM to_notify
+  SELECT tokens, {notify_woken()} FROM to_notify
 """
 """Wakes the runs that wait for runs that have just ended, and notifies other processes.
 

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 from mainspring.store.sql import queues as text
 from mainspring.store.sql.claims import CLAIMABLE, TAKEN
-from mainspring.store.sql.conditions import ENDED, HAS_DEADLINE, LATER, PLACED, PLAIN, RESUMES, WAITS
+from mainspring.store.sql.conditions import HAS_DEADLINE, LATER, PLACED, PLAIN, RESUMES, WAITS
 from mainspring.store.sql.records import RUN_COLUMNS
+from mainspring.store.sql.runs import NOTICE_READ
 
 
 class Statements(NamedTuple):
@@ -116,7 +117,7 @@ NOTIFIED = "SELECT id FROM runs WHERE owner = :worker AND needs_attention"
 TAKE_NOTIFICATIONS = f"""
   WITH mine AS MATERIALIZED (
     SELECT id FROM runs WHERE owner = :worker AND needs_attention ORDER BY id FOR NO KEY UPDATE SKIP LOCKED)
-  UPDATE runs SET needs_attention = false, owner = CASE WHEN state IN {ENDED} THEN NULL ELSE owner END
+  UPDATE runs SET {NOTICE_READ}
   FROM mine WHERE runs.id = mine.id
   RETURNING runs.id, epoch, state, reason
 """

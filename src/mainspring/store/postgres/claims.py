@@ -12,8 +12,6 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mainspring.model.clock import SystemClock
-from mainspring.model.states import State
-from mainspring.store.changes import Notice
 from mainspring.store.postgres import claim_statements as sql
 from mainspring.store.postgres.database import LOCKED, roll_back
 from mainspring.store.postgres.executor import wait_for
@@ -22,7 +20,7 @@ from mainspring.store.postgres.libpq import array
 from mainspring.store.postgres.queue_claims import Ahead, Queued, is_simple
 from mainspring.store.protocol import Claimed
 from mainspring.store.sql.queues import EXCEPTIONS, to_exceptions, to_queue_with, to_queues
-from mainspring.store.sql.records import to_claims, to_run
+from mainspring.store.sql.records import to_claims, to_notices, to_run
 from mainspring.store.sql.steps import STEPS_OF
 from mainspring.store.transaction import Blocked
 
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
     from mainspring.model.queues import Queue
     from mainspring.model.runs import Run
     from mainspring.queues.fairness import Demands
+    from mainspring.store.changes import Notice
     from mainspring.store.postgres.database import Database
     from mainspring.store.postgres.dialect import Dialect
     from mainspring.store.postgres.libpq import Value
@@ -228,7 +227,7 @@ class Claims:
         with self._db.connection() as db:
             while True:
                 rows, left = db.wire.execute(*asked)
-                found += [Notice(run, epoch, State(state), reason) for run, epoch, state, reason in rows]
+                found += to_notices(rows)
                 if not left:
                     return found
                 if not rows:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mainspring.model.runs import Claim, Ending, NewRun, Run, Step, Worker
 from mainspring.model.states import State
+from mainspring.store.changes import Notice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -110,6 +111,11 @@ def to_claims(runs: Sequence[Run], steps: Callable[[list[str]], Iterable[Sequenc
     for row in steps(again) if again else ():
         found.setdefault(row[0], []).append(to_step(row))
     return [Claim(run, found.get(run.id, ())) for run in runs]
+
+
+def to_notices(rows: Iterable[Sequence[Any]]) -> list[Notice]:
+    """Decode id, epoch, state and reason of runs."""
+    return [Notice(run, epoch, State(state), reason) for run, epoch, state, reason in rows]
 
 
 def to_ending(row: Sequence[Any]) -> Ending | None:

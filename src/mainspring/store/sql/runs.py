@@ -163,16 +163,37 @@ REPLACE_REQUEST = f"""
 DROP_KEY = f"UPDATE runs SET key = NULL, retry = coalesce({typed('retry')}, retry) WHERE id = :id"
 KEY_TAKEN = "SELECT id FROM runs WHERE key = :key AND id <> :id AND completed IS NULL"
 
+
 # -- writes of a run, after its row is locked ------------------------------------------------------------------------------
-SET_WAITING = f"""
-  UPDATE runs AS r SET state = :state,
-    due = CASE WHEN :state = 'waiting' THEN {earliest(":due::bigint", next_wake("r"))} ELSE :due::bigint END
-  WHERE id = :run AND state IN ('running', 'waiting')
-"""
+# These functions make the SET clause, for a run `r`, of the verb and of the bulk statements. Their parameters are expressions of a single write
+# or of a row of a batch.
+def set_state(state: str, due: str, *wakes: str) -> str:
+    """The SET clause for a run that begins to wait or to run. A run that waits wakes at `due` or at one of the times `wakes`."""
+    return f"state = {state}, due = CASE WHEN {state} = 'waiting' THEN {earliest(due, *wakes)} ELSE {due} END"
+
+
+def finish(state: str, reason: str, output: str, error: str, completed: str) -> str:
+    """The SET clause that ends a run."""
+    return f"""state = {state}, reason = coalesce({reason}, r.reason), output = {output}::json, error = {error}::json,
+    completed = {completed}, owner = NULL, needs_attention = false, blocked = NULL"""
+
+
+def wake(found: str) -> tuple[str, str]:
+    """The SET clause that wakes a run, and its condition. `found` is the row of the run that was locked.
+
+    A worker that is `:informed` learns of the change in memory.
+    """
+    return (
+        f"""needs_attention = {found}.owner IS NOT NULL,
+    state = CASE WHEN {found}.owner IS NULL THEN 'queued' ELSE r.state END,
+    due = CASE WHEN {found}.owner IS NULL THEN :now ELSE r.due END""",
+        f"""(({found}.owner IS NULL AND {found}.state = 'waiting')
+    OR ({found}.state IN ('running', 'waiting', 'cancelling') AND {found}.owner <> ALL(:informed)))""",
+    )
 
 
 def suspend(run: str, no_later_than: str, park: str, now: str) -> tuple[str, str]:
-    """The SET clause that suspends a run, and its condition. The parameters are expressions of a single write or of a batch.
+    """The SET clause that suspends a run, and its condition.
 
     The worker may have read a notification that the run has not processed yet, and a suspended run will not process it. So a run that has
     something to receive, or whose time has come, is not suspended.
@@ -204,6 +225,9 @@ def release(blocked: str, unbegun: str) -> tuple[str, str]:
     )
 
 
+SET_WAITING = f"""
+  UPDATE runs AS r SET {set_state(":state", ":due::bigint", next_wake("r"))} WHERE id = :run AND state IN ('running', 'waiting')
+"""
 SUSPEND = "UPDATE runs AS r SET {} WHERE id = :run AND {} RETURNING id".format(
     *suspend("r", ":no_later_than::bigint", ":park", ":now")
 )
@@ -262,21 +286,10 @@ starts over itself. Without the hint SQLite uses the primary key, and reads the 
 """
 LONG_AGO = 3_600_000_000
 """How long an answer is kept for a run that has started over, in microseconds."""
-FINISH = """
-  UPDATE runs SET state = :state, reason = coalesce(:reason, reason), output = :output::json, error = :error::json,
-    completed = :completed, owner = NULL, needs_attention = false, blocked = NULL
-  WHERE id = :run
-"""
-WAKE = """
-  UPDATE runs SET
-    needs_attention = owner IS NOT NULL,
-    state = CASE WHEN owner IS NULL THEN 'queued' ELSE state END,
-    due   = CASE WHEN owner IS NULL THEN :now ELSE due END
-  WHERE id = ANY(:ids)
-    AND ((owner IS NULL AND state = 'waiting') OR
-         (state IN ('running', 'waiting', 'cancelling') AND owner <> ALL(:informed)))
-  RETURNING owner
-"""
+FINISH = f"UPDATE runs AS r SET {finish(':state', ':reason', ':output', ':error', ':completed')} WHERE id = :run"
+WAKE = "UPDATE runs AS r SET {} WHERE id = ANY(:ids) AND {} RETURNING owner".format(*wake("r"))
+NOTICE_READ = f"needs_attention = false, owner = CASE WHEN state IN {ENDED} THEN NULL ELSE owner END"
+"""The SET clause for a run whose owner has read that it was changed from outside. The owner of an ended run releases it."""
 
 # -- stopping, after rows are locked ---------------------------------------------------------------------------------------
 CANCEL_OWNED = """

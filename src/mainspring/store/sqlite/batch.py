@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from mainspring.model.states import State
 from mainspring.store.sql.conditions import ENDED, next_wake
-from mainspring.store.sql.dialect import earliest, prefixed
+from mainspring.store.sql.dialect import prefixed
 from mainspring.store.sql.messages import RETURN_MESSAGE
 from mainspring.store.sql.records import NEW_RUN_COLUMNS, RECORDED_COLUMNS, run_values, step_values, to_ending
-from mainspring.store.sql.runs import ENDINGS, STARTED_RUNS, suspend
+from mainspring.store.sql.runs import ENDINGS, STARTED_RUNS, finish, set_state, suspend
 from mainspring.store.sql.steps import DISCARD_OUTCOME, ON_STEP
 from mainspring.store.sqlite.dialect import DIALECT
 from mainspring.store.sqlite.executor import Blocks, SqliteExecutor
@@ -77,8 +77,7 @@ UPSERT_STEPS = Blocks(
 )
 _SET_WAITING = Blocks(
     f"""
-  UPDATE runs SET state = v.column1,
-    due = CASE WHEN v.column1 = 'waiting' THEN {earliest("v.column2", next_wake("runs"))} ELSE v.column2 END
+  UPDATE runs AS r SET {set_state("v.column1", "v.column2", next_wake("r"))}
   FROM (VALUES {{rows}}) v
   WHERE id = v.column3 AND owner = v.column4 AND epoch = v.column5 AND state IN ('running', 'waiting')
 """,
@@ -100,10 +99,10 @@ _DISCARD = prefixed(
 """
 )
 _FINISH = Blocks(
-    """
-  UPDATE runs SET state = v.column4, reason = coalesce(v.column5, reason), output = v.column6, error = v.column7,
-    completed = v.column8, owner = NULL, needs_attention = 0, blocked = NULL, end_unprocessed = end_unprocessed AND NOT v.column9
-  FROM (VALUES {rows}) v
+    f"""
+  UPDATE runs AS r SET {finish(*(f"v.column{number}" for number in range(4, 9)))},
+    end_unprocessed = end_unprocessed AND NOT v.column9
+  FROM (VALUES {{rows}}) v
   WHERE id = v.column1 AND owner = v.column2 AND epoch = v.column3
     AND (state IN ('running', 'waiting') OR (state = 'cancelling' AND v.column4 = 'cancelled'))
 """,

@@ -10,11 +10,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mainspring.errors import SchemaError, StoreError, StoreUnavailable
-from mainspring.model.states import State
 from mainspring.store import migrations
-from mainspring.store.changes import EVERYTHING, Notice, Signal
-from mainspring.store.sql.conditions import ENDED
+from mainspring.store.changes import EVERYTHING
 from mainspring.store.sql.dialect import prefixed
+from mainspring.store.sql.records import to_notices
+from mainspring.store.sql.runs import NOTICE_READ
 from mainspring.store.sql_store import SqlStore
 from mainspring.store.sqlite import schema, turns
 from mainspring.store.sqlite.batch import BAD_DATA, Batch, record_alone
@@ -27,6 +27,7 @@ from mainspring.store.writes import Recorded, is_checkpoint
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from mainspring.store.changes import Notice, Signal
     from mainspring.store.protocol import Claimed, ClaimRequest, SchemaReport
     from mainspring.store.verbs.defects import Defect
     from mainspring.store.writes import Op, Result
@@ -46,7 +47,7 @@ _BESIDE = (
 _NOTIFIED = prefixed("SELECT id, epoch, state, reason FROM runs WHERE owner = :worker AND needs_attention = 1")
 _TAKE_NOTE = prefixed(
     f"""
-  UPDATE runs SET needs_attention = 0, owner = CASE WHEN state IN {ENDED} THEN NULL ELSE owner END
+  UPDATE runs SET {NOTICE_READ}
   WHERE owner = :worker AND needs_attention = 1
 """
 )
@@ -188,7 +189,7 @@ class SqliteStore(SqlStore):
         with self._db.write() as connection:
             rows = connection.execute(_NOTIFIED, {"worker": worker}).fetchall()
             connection.execute(_TAKE_NOTE, {"worker": worker})
-        return [Notice(run, epoch, State(state), reason) for run, epoch, state, reason in rows]
+        return to_notices(rows)
 
 
 def script() -> str:
