@@ -296,6 +296,15 @@ def test_next_due_is_when_time_alone_will_make_something_ready(store: Store) -> 
     assert store.claim(request()).next_due == NOW + 2 * SECOND
 
 
+def test_the_deadline_of_a_run_that_is_to_be_undone_hides_no_later_time(store: Store) -> None:
+    start(store, owned("a", deadline=NOW + 1), run("b", state=State.SCHEDULED, due=NOW + 9 * SECOND))
+    write(store, step("a", kind="undo", name="undo"))
+    store.cancel(["a"], "no longer wanted", NOW)
+    done(store, release("a"))
+    found = store.claim(request(now=NOW + SECOND, functions={"another": ""}))
+    assert (found.claims, found.next_due) == ([], NOW + 9 * SECOND)
+
+
 def test_what_waits_for_something_else_than_a_time_has_no_next_due(store: Store) -> None:
     start(store, owned("a"))
     write(store, receive("a"))

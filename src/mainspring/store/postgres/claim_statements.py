@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from mainspring.store.sql import queues as text
 from mainspring.store.sql.claims import CLAIMABLE, TAKEN
-from mainspring.store.sql.conditions import HAS_DEADLINE, LATER, PLACED, PLAIN, RESUMES, WAITS
+from mainspring.store.sql.conditions import EXPIRES, LATER, PLACED, PLAIN, RESUMES, WAITS
 from mainspring.store.sql.records import RUN_COLUMNS
 from mainspring.store.sql.runs import NOTICE_READ
 
@@ -89,7 +89,7 @@ LOOK = f"""
   SELECT
     (SELECT min(due) FROM runs WHERE {LATER} AND due >= :due_floor),
     (SELECT min(deadline) FROM runs
-     WHERE {HAS_DEADLINE} AND deadline >= :deadline_floor),
+     WHERE {EXPIRES} AND deadline >= :deadline_floor),
     EXISTS (SELECT 1 FROM runs WHERE {RESUMES} AND due >= :resumed_floor)
 """
 TIME = """

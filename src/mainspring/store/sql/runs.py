@@ -8,7 +8,7 @@ from mainspring.store.sql.bulk import insert
 from mainspring.store.sql.claims import INSTANCE, same_source
 from mainspring.store.sql.conditions import (
     ENDED,
-    HAS_DEADLINE,
+    EXPIRES,
     IN_FAILED,
     LATER,
     OWNED,
@@ -313,7 +313,7 @@ TERMINATE = """
   WHERE id = ANY(:ids) AND state IN ('scheduled', 'queued', 'running', 'waiting', 'cancelling')
   RETURNING id, owner, epoch
 """
-_OVERDUE = f"deadline <= :now AND {HAS_DEADLINE} AND undo_reason IS NULL"
+_OVERDUE = f"deadline <= :now AND {EXPIRES}"
 FIND_OVERDUE = f"SELECT id FROM runs WHERE {_OVERDUE}"
 EXPIRE_TO_COMPENSATE = f"""
   UPDATE runs AS r SET state = 'queued', reason = 'timeout', undo_reason = 'timeout', due = :now

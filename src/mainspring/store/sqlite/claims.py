@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from mainspring.store.protocol import Claimed
 from mainspring.store.sql import queues as text
 from mainspring.store.sql.claims import CLAIMABLE, TAKEN
-from mainspring.store.sql.conditions import HAS_DEADLINE, LATER, PLAIN, RESUMES, WAITS
+from mainspring.store.sql.conditions import EXPIRES, LATER, PLAIN, RESUMES, WAITS
 from mainspring.store.sql.records import RUN_COLUMNS, to_claims, to_run
 from mainspring.store.sql.steps import STEPS_OF
 from mainspring.store.sqlite.dialect import DIALECT
@@ -63,7 +63,7 @@ _NEXT_DUE = f"""
     SELECT min(due) AS due FROM runs WHERE {LATER}
     UNION ALL
     SELECT min(deadline) FROM runs
-    WHERE {HAS_DEADLINE})
+    WHERE {EXPIRES})
 """
 _NEXT_PARTITION = f"""
   SELECT min(partition) FROM runs INDEXED BY runs_waiting WHERE {_QUEUED} AND workflow = :name AND partition > :after
