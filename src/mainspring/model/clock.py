@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 SECOND = 1_000_000
 """One second, in the unit of stored times."""
+CLOCK_ERROR = SECOND
+"""The most by which the clocks of a fleet may differ, in microseconds."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST, _LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)

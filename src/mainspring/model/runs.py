@@ -22,6 +22,11 @@ def user_of(attributes: str) -> str | None:
     return found if isinstance(found, str) else None
 
 
+def error_record(kind: str, message: str) -> str:
+    """The stored exception of a run that the library itself ends. `kind` is the name of a class in `mainspring.errors`."""
+    return json.dumps({"type": f"mainspring.errors:{kind}", "message": message, "args": [message]})
+
+
 class NewRun(Struct, gc=False, omit_defaults=True):
     """A run as requested. With an `owner`, the run begins owned by that worker, without a claim."""
 

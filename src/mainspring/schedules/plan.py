@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from mainspring.model.clock import SECOND
+from mainspring.model.runs import error_record
 from mainspring.model.schedules import LEARNED_FIELDS, PLANNED_FIELDS, UNLISTED, Overlap, Tick, TickOutcome, TickSource
 from mainspring.model.states import State
 from mainspring.schedules import actions
@@ -433,4 +434,4 @@ def remember(schedule: Schedule, run: ScheduleRun) -> bool | None:
 
 def _timed_out(run_id: str) -> str:
     message = f"run {run_id!r} did not end before its timeout"
-    return json.dumps({"type": "mainspring.errors:RunTimedOut", "message": message, "args": [message]})
+    return error_record("RunTimedOut", message)

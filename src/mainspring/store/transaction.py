@@ -38,7 +38,9 @@ Values = Mapping[str, Any]
 Script = Generator[tuple["Sql", Values], Rows, T]
 """A generator that yields statements with their values, receives their rows, and returns the result of the verb."""
 
-_LIMIT_WAITING = "SELECT set_config('lock_timeout', '100ms', true)"
+PATIENCE = "100ms"
+"""How long a transaction on PostgreSQL that has locked rows waits for another one's."""
+LIMIT_WAITING = "SELECT set_config('lock_timeout', :patience, true)"
 NOTIFY = "SELECT pg_notify(:channel, :payload)"
 _OLD_SNAPSHOT = "SELECT current_setting('transaction_isolation') <> 'read committed'"
 _FREE_ATTEMPTS = 5
@@ -134,7 +136,7 @@ class Transaction:
     def limit_waiting(self) -> Script[None]:
         """Let later statements fail rather than wait long for a row: other transactions may wait for rows that this one has locked."""
         if self.dialect.locks and not self.users:
-            yield _LIMIT_WAITING, {}
+            yield LIMIT_WAITING, {"patience": PATIENCE}
 
     def savepoint(self, work: Script[T]) -> Script[T]:
         """Run a part of the transaction. If it fails, only that part is rolled back."""

@@ -52,7 +52,7 @@ class Joined:
         self.started: list[str] = []
         """Runs that verbs started in the transaction."""
         self.hidden = False
-        """Whether runs may wait for the changes that this transaction's snapshot hides; see `wake_hidden`."""
+        """Whether runs may wait for the changes and that this transaction's snapshot hides. They are woken after the commit."""
         self.last_change = 0
         self.refused: tuple[Sql, Values] | None = None
         """The statement that failed to lock rows in the script that failed last, if it was one."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mainspring.errors import InvalidInput, MissingExtra, StoreUnavailable
 from mainspring.store.external.colours import ready
-from mainspring.store.external.tx import Again, Wants, no_such
+from mainspring.store.external.tx import CONFLICTS, Again, Wants, no_such
 from mainspring.store.sql.dialect import PlainDialect
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ _JSON = {114, 3802}
 """The oids of json and jsonb in PostgreSQL."""
 _SQLITE_BUSY = 5
 """As in `sqlite3`, which is not imported for this alone."""
-_ENGINE_ERRORS = {"40001", "40P01"}  # serialization failure, deadlock
 
 
 class Wrapped:
@@ -111,7 +110,7 @@ def require_greenlet() -> None:
 def judged(error: Any, where: str) -> Exception:
     """Translate a database error of SQLAlchemy's: rolled back because of others, unreachable, or the error itself."""
     state = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
-    if state in _ENGINE_ERRORS:
+    if state in CONFLICTS:
         return Again(str(error))
     busy = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF == _SQLITE_BUSY
     if error.connection_invalidated or busy:

@@ -30,6 +30,8 @@ ROLLED_BACK = (
 SCRIPT = "executescript commits the transaction first; execute its statements one by one"
 NOT_OPEN = "no transaction is open on this connection, so each statement would commit by itself; "
 OVER = "the transaction is over; use what a transaction is given only inside it"
+CONFLICTS = {"40001", "40P01"}
+"""The SQLSTATEs of a serialization failure and of a deadlock: the transaction was rolled back because of others."""
 ISOLATION = ("read committed", "repeatable read", "serializable")
 
 

@@ -136,7 +136,6 @@ ROOM = """
 
 These are settings of the transaction, by which statements that are sent together learn what earlier ones have found.
 """
-LIMIT_WAITING = "SELECT set_config('lock_timeout', :patience, true)"
 KNOWN_QUEUES = f"{text.QUEUES} WHERE name = ANY(:names)"
 RESUMED = f"""
   SELECT id, queue, partition, due, uid FROM runs

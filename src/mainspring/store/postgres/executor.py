@@ -12,7 +12,7 @@ from psycopg.types.string import TextLoader
 
 from mainspring.store.external.colours import entered, ready
 from mainspring.store.postgres.database import LOCKED
-from mainspring.store.transaction import Blocked, Transaction, run_script
+from mainspring.store.transaction import PATIENCE, Blocked, Transaction, run_script
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 UsersConnection: TypeAlias = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
 
-PATIENCE = "100ms"
-"""How long a transaction that has locked rows waits for another one's."""
 _WAIT = """
   SELECT 1 FROM set_config('lock_timeout', :patience, true) CROSS JOIN runs WHERE id = :id FOR NO KEY UPDATE OF runs
 """

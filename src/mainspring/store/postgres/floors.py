@@ -16,7 +16,7 @@ import json
 import threading
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from mainspring.model.clock import SystemClock
+from mainspring.model.clock import CLOCK_ERROR, SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 _CLOCK = SystemClock()
 SLACK = 100_000
 """How far below the last claimed run a search begins, in microseconds: commits are not in the order of due times."""
-CLOCK_ERROR = 1_000_000
-"""The most by which the clocks of a fleet may differ, in microseconds."""
 _QUICK = 3_000
 """A full search that takes less, in microseconds, needs no floors."""
 _PAUSE = 2.0

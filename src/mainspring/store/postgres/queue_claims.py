@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from msgspec.structs import replace
 from psycopg import errors as pg
 
+from mainspring.model.clock import CLOCK_ERROR
 from mainspring.store.postgres import claim_statements as statements
 from mainspring.store.postgres.database import roll_back
-from mainspring.store.postgres.executor import PATIENCE
-from mainspring.store.postgres.floors import CLOCK_ERROR
 from mainspring.store.postgres.libpq import array
 from mainspring.store.sql import queues as text
 from mainspring.store.sql.records import RUN_COLUMNS
+from mainspring.store.transaction import LIMIT_WAITING, PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -118,7 +118,7 @@ class Queued:
         """Claim from the first queue that was locked, after waiting a moment for its lock."""
         name, *others = self.passed
         wait: list[Asked] = [
-            (statements.LIMIT_WAITING, {"patience": PATIENCE}),
+            (LIMIT_WAITING, {"patience": PATIENCE}),
             (text.LOCK_QUEUE.postgres, {"queue": name}),
         ]
         try:
@@ -195,7 +195,7 @@ class Queued:
             if found[queue.name].ahead or not found[queue.name].answers(queue):
                 found[queue.name] = self._facts_at_present(queue, demands)
             if found[queue.name].ahead:
-                self._execute((text.CLAMP_STARTS, {"queue": queue.name, "ahead": self.request.now + text.AHEAD}))
+                self._execute((text.CLAMP_STARTS, {"queue": queue.name, "ahead": self.request.now + CLOCK_ERROR}))
                 found[queue.name] = self._facts_at_present(queue, demands)
         return found
 

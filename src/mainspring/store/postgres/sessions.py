@@ -15,7 +15,7 @@ from mainspring.errors import InTransaction
 from mainspring.model.states import State
 from mainspring.store.external.colours import entered, ready
 from mainspring.store.external.transactions import Session
-from mainspring.store.external.tx import ENDED, OVER, Again, Tx, Wants, for_psycopg, no_such
+from mainspring.store.external.tx import CONFLICTS, ENDED, OVER, Again, Tx, Wants, for_psycopg, no_such
 from mainspring.store.postgres.dialect import Statement
 from mainspring.store.postgres.executor import UsersExecutor
 from mainspring.store.postgres.libpq import stale
@@ -41,7 +41,6 @@ LEVELS = {
     "repeatable read": psycopg.IsolationLevel.REPEATABLE_READ,
     "serializable": psycopg.IsolationLevel.SERIALIZABLE,
 }
-ROLLED_BACK = {"40001", "40P01"}  # serialization failure, deadlock
 _COMMIT = Statement(b"COMMIT", ())
 _RECORD = f"""
   WITH mine AS MATERIALIZED (SELECT id, owner, epoch, state FROM runs WHERE id = :run FOR SHARE)
@@ -194,7 +193,7 @@ class PostgresSession(Session):
         try:
             return self._db.execute(for_psycopg(statement).encode(), parameters or None)
         except psycopg.Error as error:
-            self.rolled_back = self.rolled_back or error.sqlstate in ROLLED_BACK
+            self.rolled_back = self.rolled_back or error.sqlstate in CONFLICTS
             raise
 
 

@@ -17,12 +17,12 @@ from mainspring.store.external.colours import entered, ready, whole
 from mainspring.store.external.join import Joined
 from mainspring.store.external.sqlalchemy import Wrapped
 from mainspring.store.external.transactions import JoinedSession, Transactions
-from mainspring.store.external.tx import NOT_OPEN, Again, Wants
+from mainspring.store.external.tx import CONFLICTS, NOT_OPEN, Again, Wants
 from mainspring.store.postgres.database import Database
 from mainspring.store.postgres.dialect import Dialect
 from mainspring.store.postgres.executor import UsersExecutor
 from mainspring.store.postgres.libpq import Wire
-from mainspring.store.postgres.sessions import ROLLED_BACK, Borrowed, BorrowedAsync, PostgresSession, TxSession
+from mainspring.store.postgres.sessions import Borrowed, BorrowedAsync, PostgresSession, TxSession
 from mainspring.store.postgres.slots import USERS
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class PostgresTransactions(Transactions):
         """Translate an exception that left a transaction: rolled back because of others, perhaps committed, or the function's own."""
         found = getattr(error, "orig", None) or error
         state = getattr(found, "sqlstate", None) or getattr(found, "pgcode", None)
-        if state in ROLLED_BACK or (state == _ABORTED and session.rolled_back):
+        if state in CONFLICTS or (state == _ABORTED and session.rolled_back):
             joined = session.joined_if_any
             return Again(str(error), None if joined is None else joined.refused)
         if state == _ABORTED:

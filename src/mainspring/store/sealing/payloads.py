@@ -17,6 +17,7 @@ import msgspec
 
 from mainspring.errors import InvalidInput, PayloadError
 from mainspring.model.payloads import SEALED, UNREADABLE, unescaped
+from mainspring.model.runs import error_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,13 +91,12 @@ class Payloads:
         record = json.loads(text)
         if KEY in record:
             return text
-        found: dict[str, Any] = {"type": record.get("type", ""), "message": HIDDEN}
+        kind = record.get("type", "")
         try:
-            found[KEY] = self._encoded(text, f"the exception of {what}")
+            encoded = self._encoded(text, f"the exception of {what}")
         except PayloadError as error:
-            message = f"{error}; it was {found['type']}"
-            found = {"type": "mainspring.errors:PayloadError", "message": message, "args": [message]}
-        return json.dumps(found, ensure_ascii=False)
+            return error_record("PayloadError", f"{error}; it was {kind}")
+        return json.dumps({"type": kind, "message": HIDDEN, KEY: encoded}, ensure_ascii=False)
 
     def open_error(self, text: str, what: str) -> str:
         """Decode a stored exception."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from typing import TYPE_CHECKING, cast
 
 from msgspec.structs import replace
 
 from mainspring.errors import PayloadError
+from mainspring.model.runs import error_record
 from mainspring.model.states import State
 from mainspring.store.sealing.nouns import SealedVerbs
 from mainspring.store.sealing.payloads import Payloads
@@ -79,7 +79,6 @@ class SealedStore(SealedVerbs):
 
 
 def _failure(run: Run, request: ClaimRequest, error: PayloadError) -> Finish:
-    record = {"type": "mainspring.errors:PayloadError", "message": str(error), "args": [str(error)]}
     return Finish(
         request.worker,
         run.id,
@@ -87,6 +86,6 @@ def _failure(run: Run, request: ClaimRequest, error: PayloadError) -> Finish:
         State.FAILED,
         request.at_present().now,
         reason=f"PayloadError: {error}"[:500],
-        error=json.dumps(record, ensure_ascii=False),
+        error=error_record("PayloadError", str(error)),
         schedule=run.schedule,
     )

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 
 TABLES = (
@@ -165,6 +165,11 @@ def column_type(column: str) -> str:
     if column in {"end_unprocessed", "discarded"}:
         return "boolean"
     return "json" if column in _JSON else "jsonb" if column == "attributes" else "text"
+
+
+def json_columns(columns: Iterable[str]) -> list[str]:
+    """Those of columns of runs or steps that are JSON."""
+    return [column for column in columns if "json" in column_type(column)]
 
 
 def travel_type(column: str) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from mainspring.model.clock import CLOCK_ERROR
 from mainspring.model.queues import Limits, Queue, QueueCounts
 from mainspring.store.bad_rows import readable
 from mainspring.store.sql.conditions import LATER, PLACED, READY, RESUMES, WAITS
@@ -87,18 +88,14 @@ COUNTS = " UNION ALL ".join(
 
 
 # -- rows ----------------------------------------------------------------------------------------------------------------
-AHEAD = 1_000_000
-"""The most by which the clocks of a fleet may differ, in microseconds. A start that is further ahead came from a wrong clock."""
-
-
 def ahead(rows: Sequence[Sequence[Any]], now: int) -> bool:
-    """Whether some of the starts that COUNT_RECENT found are ahead of the clock."""
-    return any(last > now + AHEAD for _, _, _, last in rows)
+    """Whether some of the starts that COUNT_RECENT found are ahead of the clock: they came from a wrong one."""
+    return any(last > now + CLOCK_ERROR for _, _, _, last in rows)
 
 
 def swept_before(now: int, windows: Iterable[int]) -> int:
     """The time before which starts no longer count, also for a claim by a clock that is behind this one."""
-    return now - max(windows) - AHEAD
+    return now - max(windows) - CLOCK_ERROR
 
 
 def recent(rows: Sequence[Sequence[Any]]) -> Recent:

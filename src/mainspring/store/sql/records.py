@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from sys import intern
 from typing import TYPE_CHECKING, Any
 
@@ -123,11 +122,3 @@ def to_ending(row: Sequence[Any]) -> Ending | None:
     run_id, state, reason, output, error = row
     state = State(state)
     return Ending(run_id, state, reason, output, error) if state.ended else None
-
-
-def exhausted_record(most: int) -> str:
-    """The error of a run that was recovered too often."""
-    message = (
-        f"its worker was lost more than {most} times while it ran; `mainspring runs resume` gives it another chance"
-    )
-    return json.dumps({"type": "mainspring.errors:RunEnded", "message": message, "args": [message]})

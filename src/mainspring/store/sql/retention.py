@@ -44,19 +44,6 @@ NTH_END = f"""
 """
 """The end of the run of a name after which `newer` others ended. All that ended before it are surplus."""
 
-
-def _latest_steps(function: int) -> str:
-    """The steps of the runs of a function that ended last."""
-    return f"""
-  SELECT s.name, s.kind, s.completed - s.started, s.attempts, s.error IS NOT NULL
-  FROM (SELECT r.id FROM runs r WHERE r.workflow = :workflow AND {ended_runs("r", str(function))}
-    ORDER BY r.completed DESC LIMIT :runs) AS latest JOIN steps s ON s.run = latest.id
-  WHERE s.kind IN ('step', 'transaction') AND s.completed IS NOT NULL AND s.started IS NOT NULL
-"""
-
-
-LATEST_STEPS = f"{_latest_steps(0)} UNION ALL {_latest_steps(1)} LIMIT :most"
-
 _UNNEEDED = """
   NOT EXISTS (SELECT 1 FROM runs p WHERE p.id = r.parent AND p.completed IS NULL)
   AND NOT EXISTS (SELECT 1 FROM runs p WHERE p.id = r.scheduled_by AND p.completed IS NULL)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from mainspring.model.clock import SECOND
 from mainspring.model.schedules import (
     CRONTAB,
     LEARNED_FIELDS,
@@ -78,7 +79,6 @@ LIST_BACKFILLS = (
 )
 LIST_HOOKS = f"SELECT {', '.join(HOOK_COLUMNS)} FROM hooks ORDER BY app, event, function"
 OLDEST_TICK = "SELECT min(nominal) FROM ticks WHERE schedule = :schedule AND request = ''"
-HAS_QUEUE = "SELECT EXISTS (SELECT 1 FROM queues WHERE name = :name)"
 FUNCTIONS = "SELECT functions FROM workers"
 _ENTRIES = PerDatabase(  # the keys of a JSON object, for which each database has its own function
     postgres="workers, json_object_keys(crontab::json) AS entry WHERE crontab <> '{}' AND entry",
@@ -283,6 +283,8 @@ PRUNE = PerDatabase(  # a list of keys is JSON, which each database reads in its
 )
 
 # -- schedules that are ahead of the clock ---------------------------------------------------------------------------------
+AHEAD = 60 * SECOND
+"""A schedule whose cursor is further ahead of the clock than this was advanced by another clock."""
 _IS_AHEAD = "(due > :ahead OR due IS NULL) AND cursor > :ahead"
 """The due time, if there is one, is after the cursor. It is part of the condition because it has an index."""
 ANY_AHEAD = f"SELECT 1 FROM schedules WHERE {_IS_AHEAD} LIMIT 1"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mainspring.store.sql.conditions import ENDED
 from mainspring.store.sql.dialect import column_type, typed
 from mainspring.store.sql.records import RECORDED_COLUMNS, STEP_COLUMNS
+from mainspring.store.sql.retention import ended_runs
 
 GET_STEP = f"SELECT {', '.join(STEP_COLUMNS)} FROM steps WHERE run = :run AND position = :position"
 LIST_STEPS = f"SELECT {', '.join(STEP_COLUMNS)} FROM steps WHERE run = :run ORDER BY seq IS NULL, seq, position"
@@ -46,3 +47,16 @@ RECORDED_TRANSACTIONS = """
   SELECT run, position, CASE WHEN kind = 'mark' THEN CAST(output AS text) END FROM steps
   WHERE completed IS NOT NULL AND kind IN ('transaction', 'mark') AND run = ANY(:ids)
 """
+
+
+def _latest_steps(function: int) -> str:
+    """The steps of the runs of a function that ended last."""
+    return f"""
+  SELECT s.name, s.kind, s.completed - s.started, s.attempts, s.error IS NOT NULL
+  FROM (SELECT r.id FROM runs r WHERE r.workflow = :workflow AND {ended_runs("r", str(function))}
+    ORDER BY r.completed DESC LIMIT :runs) AS latest JOIN steps s ON s.run = latest.id
+  WHERE s.kind IN ('step', 'transaction') AND s.completed IS NOT NULL AND s.started IS NOT NULL
+"""
+
+
+LATEST_STEPS = f"{_latest_steps(0)} UNION ALL {_latest_steps(1)} LIMIT :most"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from mainspring.model.clock import CLOCK_ERROR
 from mainspring.store.protocol import Claimed
 from mainspring.store.sql import queues as text
 from mainspring.store.sql.claims import CLAIMABLE, TAKEN
@@ -173,7 +174,7 @@ class Claiming:
             rows = self._db.execute(DIALECT.spelled(text.COUNT_RECENT), values).fetchall()
             if text.ahead(rows, now):
                 self._db.execute(
-                    DIALECT.spelled(text.CLAMP_STARTS), {"queue": queue, "now": now, "ahead": now + text.AHEAD}
+                    DIALECT.spelled(text.CLAMP_STARTS), {"queue": queue, "now": now, "ahead": now + CLOCK_ERROR}
                 )
                 rows = self._db.execute(DIALECT.spelled(text.COUNT_RECENT), values).fetchall()
             found[per] = text.recent(rows)

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from mainspring.errors import SchemaError
 from mainspring.store import migrations
 from mainspring.store.migrations import statements_only
-from mainspring.store.sql.dialect import prefixed
+from mainspring.store.sql.dialect import json_columns, prefixed
+from mainspring.store.sql.records import RUN_COLUMNS, STEP_COLUMNS
 from mainspring.store.verbs import defects
 from mainspring.store.verbs.defects import Defect, Question
 
@@ -31,10 +32,7 @@ CREATE TABLE IF NOT EXISTS mainspring_migrations (
   checksum TEXT NOT NULL              -- SHA-256 of its statements
 )"""
 _MADE = "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%' AND sql IS NOT NULL"
-_JSON = {
-    "runs": ("id", ("input", "output", "error", "attributes", "tick", "blocked", "retry")),
-    "steps": ("run", ("output", "error", "trail")),
-}
+_JSON = {"runs": ("id", json_columns(RUN_COLUMNS)), "steps": ("run", json_columns(STEP_COLUMNS))}
 _QUESTIONS = [
     Question(
         "unreadable",

@@ -15,9 +15,10 @@ from mainspring.model.states import LIVE, State
 from mainspring.store.sql.conditions import LATER, OWNED, READY, RESUMES, WAITS
 from mainspring.store.sql.dialect import distinct, per_database
 from mainspring.store.sql.queues import QUEUED_RUNS
-from mainspring.store.sql.retention import ENDED_NAMES, LATEST_STEPS
+from mainspring.store.sql.retention import ENDED_NAMES
 from mainspring.store.sql.run_filters import aggregate
 from mainspring.store.sql.schedules import WILL_ACT
+from mainspring.store.sql.steps import LATEST_STEPS
 from mainspring.store.verbs.lists import RunLists, TickLists
 from mainspring.store.verbs.unreported_ends import UNREPORTED
 

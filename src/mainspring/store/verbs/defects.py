@@ -18,6 +18,7 @@ from mainspring.store.sql.conditions import LATER, has_wait, next_wake, wait_is_
 from mainspring.store.sql.dialect import Where
 from mainspring.store.sql.retention import TABLES_OF_RUN
 from mainspring.store.sql.runs import newest
+from mainspring.store.sql.schedules import AHEAD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -101,7 +102,7 @@ CHEAP = [
     ),
     Question(
         "ahead of time",
-        "SELECT id FROM schedules WHERE cursor > :now + 60000000 LIMIT :most",
+        f"SELECT id FROM schedules WHERE cursor > :now + {AHEAD} LIMIT :most",
         "schedule {0} has acted on times that are yet to come: a clock was ahead",
         "a worker that starts sets it back to the present",
         wrong=False,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mainspring.errors import Conflict, InvalidInput, NotFound
 from mainspring.model.states import State
 from mainspring.store.sql.conditions import awaited_end, has_wait, undoable
+from mainspring.store.sql.dialect import json_columns
 from mainspring.store.sql.messages import MESSAGE_COLUMNS, SPOKEN_COLUMNS, arrived
 from mainspring.store.sql.records import RUN_COLUMNS, STEP_COLUMNS, to_run, to_step
 from mainspring.store.sql.runs import by_uids
@@ -39,7 +40,7 @@ _ORDER = {
     "streams": "key, number",
     "logs": "number",
 }
-_JSON = {"input", "output", "error", "attributes", "blocked", "tick", "trail", "body", "answer", "value", "retry"}
+_JSON = {*json_columns([*RUN_COLUMNS, *STEP_COLUMNS]), "body", "answer", "value"}
 _SELECT = {
     table: f"SELECT {', '.join(columns)} FROM {table} WHERE {'id' if table == 'runs' else 'run'} = :run"
     + (f" ORDER BY {_ORDER[table]}" if table in _ORDER else "")

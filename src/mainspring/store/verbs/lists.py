@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from mainspring.model.states import State
 from mainspring.store.bad_rows import readable_page
 from mainspring.store.sql import run_filters
-from mainspring.store.sql.dialect import PerDatabase, for_sqlite, per_database
+from mainspring.store.sql.dialect import PerDatabase, Where, for_sqlite, per_database
 from mainspring.store.sql.records import RUN_COLUMNS, to_run
 from mainspring.store.sql.runs import oldest_of
 from mainspring.store.sql.schedules import TICK_COLUMNS, to_tick
@@ -30,7 +30,6 @@ _ENDED = """
   SELECT count(*) FROM (
     SELECT 1 FROM runs WHERE workflow = :workflow AND completed IS NOT NULL LIMIT :most) x
 """
-_PREFIX = "SELECT count(*) FROM (SELECT 1 FROM runs WHERE id >= :prefix AND id < :prefix_end LIMIT :most) x"
 
 
 class ListedRun(Struct, frozen=True):
@@ -97,7 +96,11 @@ class RunLists:
 
     def with_prefix(self, prefix: str, most: int) -> int:
         """The number of ids with a prefix, counted up to a limit."""
-        found: int = self._read(_PREFIX, prefix=prefix, prefix_end=prefix + "\U0010ffff", most=most)[0][0]
+        where = Where(most=most)
+        where.begins("id", [prefix])
+        found: int = self._read(f"SELECT count(*) FROM (SELECT 1 FROM runs {where} LIMIT :most) x", **where.values)[0][
+            0
+        ]
         return found
 
 

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Struct
 
 from mainspring.errors import Conflict
+from mainspring.model.runs import error_record
 from mainspring.model.states import State
 from mainspring.store.sql.dialect import TABLES
-from mainspring.store.sql.retention import TABLES_OF_RUN
 from mainspring.store.sql.run_filters import LIVE_RUNS
 from mainspring.store.sql.schedules import LOCK_SCHEDULES_OF_RUNS
 from mainspring.store.verbs import revive
 from mainspring.store.verbs.export import LOG_COLUMNS, dump, load
 from mainspring.store.verbs.fork import fork
 from mainspring.store.verbs.lookup import find_all, find_some, tree_of
+from mainspring.store.verbs.prune import delete_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -228,8 +229,7 @@ class Management:
             if run.state is State.FAILED:
                 yield from tx.execute(_MARK, id=run.id, reason=reason)
             else:
-                error = json.dumps({"type": "mainspring.errors:RunEnded", "message": reason, "args": [reason]})
-                yield from _end(tx, run, State.FAILED, reason, error=error)
+                yield from _end(tx, run, State.FAILED, reason, error=error_record("RunEnded", reason))
             return True
 
         return self._change_each(ids, now, act)
@@ -333,10 +333,7 @@ def _delete(tx: Transaction, ids: Sequence[str]) -> Script[dict[str, bool]]:
     for run in there.values():
         doomed |= {each.id: each for each in (yield from tree_of(tx, run))}
     yield from _refuse_needed(tx, list(doomed.values()))
-    for run_id in doomed:
-        for table in TABLES_OF_RUN:
-            yield from tx.execute(f"DELETE FROM {table} WHERE run = :id", id=run_id)
-        yield from tx.execute("DELETE FROM runs WHERE id = :id", id=run_id)
+    yield from delete_runs(tx, list(doomed))
     return {run_id: run_id in there for run_id in ids}
 
 

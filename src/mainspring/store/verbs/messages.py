@@ -63,7 +63,7 @@ def receive(tx: Transaction, run: str, number: int, position: str) -> Script[Non
 
 # -- reading -------------------------------------------------------------------------------------------------------------
 class Messages:
-    """Reads messages. They are sent through the committer: `RecordStep.outgoing` for runs, `Send` for all other callers."""
+    """Reads messages. They are sent through the committer: `RecordAndSend` for runs, `Send` for all other callers."""
 
     def __init__(self, read: Read) -> None:
         self._read = read

@@ -159,7 +159,12 @@ class Retention:
 
 def _prune(tx: Transaction, rules: str, limit: int) -> Script[int]:
     ids = [row[0] for row in (yield from tx.execute(FIND_OLD, rules=rules, limit=limit))]
+    yield from delete_runs(tx, ids)
+    return len(ids)
+
+
+def delete_runs(tx: Transaction, ids: list[str]) -> Script[None]:
+    """Delete runs with all that they recorded, sent and received."""
     for table in TABLES_OF_RUN:
         yield from tx.execute(f"DELETE FROM {table} WHERE run = ANY(:ids)", ids=ids)
     yield from tx.execute("DELETE FROM runs WHERE id = ANY(:ids)", ids=ids)
-    return len(ids)

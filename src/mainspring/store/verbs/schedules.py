@@ -11,6 +11,7 @@ from mainspring.model.schedules import Hook
 from mainspring.store.bad_rows import readable, tick_key
 from mainspring.store.schedules import Passed, Revision
 from mainspring.store.sql import schedules as sql
+from mainspring.store.sql.queues import HAS_QUEUE
 from mainspring.store.transaction import run_script
 from mainspring.store.verbs.planning import apply_plans, decide_all, lock_situations, read_situations, write_rows
 
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 _CLOCK = SystemClock()
 _LOCKED = SECOND // 4
 """The pause before due schedules that other transactions have locked are tried again. A rollback notifies no process."""
-_AHEAD = 60 * SECOND
-"""A schedule whose cursor is further ahead of the clock than this was advanced by another clock."""
 
 
 class LookFrom(Protocol):
@@ -176,7 +175,7 @@ class Schedules:
 
     def rewind(self, now: int) -> list[str]:
         """Set back schedules that a worker with a clock ahead has advanced into the future. Return their ids."""
-        if not self._read(sql.ANY_AHEAD, ahead=now + _AHEAD):
+        if not self._read(sql.ANY_AHEAD, ahead=now + sql.AHEAD):
             return []
         return self._transactor.change(_rewind, now)
 
@@ -253,7 +252,7 @@ class Schedules:
 
     def has_queue(self, name: str) -> bool:
         """Whether this queue exists."""
-        return bool(self._read(sql.HAS_QUEUE, name=name)[0][0])
+        return bool(self._read(HAS_QUEUE, name=name))
 
     def functions(self) -> list[str]:
         """The functions that each worker executes, as JSON objects by name."""
@@ -290,7 +289,7 @@ def _rewind(tx: Transaction) -> Script[list[str]]:
     Started runs stay and are not started again: a run has the id of its time. Ticks without a run, such as missed ones, are deleted from
     the first such time on, and decided when that time comes.
     """
-    found = yield from tx.execute(sql.LOCK_AHEAD, ahead=tx.now + _AHEAD)
+    found = yield from tx.execute(sql.LOCK_AHEAD, ahead=tx.now + sql.AHEAD)
     for schedule, skips, missed, skipped, dropped in found:
         at = {"schedule": schedule, "now": tx.now}
         ticks = yield from tx.execute(sql.TICKS_AHEAD, **at)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from mainspring.model.runs import error_record
 from mainspring.model.states import State
-from mainspring.store.sql.records import exhausted_record
 from mainspring.store.sql.runs import (
     CANCEL_OWNED,
     CANCEL_TO_COMPENSATE,
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _REMOVE_WORKER = "DELETE FROM workers WHERE id = :worker"
 _UNLIMITED = 2**62
+_EXHAUSTED = "its worker was lost more than {most} times while it ran; `mainspring runs resume` gives it another chance"
 
 
 def cancel(tx: Transaction, ids: Sequence[str], reason: str | None) -> Script[dict[str, bool]]:
@@ -70,7 +71,7 @@ def retire(tx: Transaction, worker: str, max_recoveries: int | None, limits: Map
         "worker": worker,
         "most": most,
         "limits": json.dumps(dict(limits or {})),
-        "exhausted": exhausted_record(most),
+        "exhausted": error_record("RunEnded", _EXHAUSTED.format(most=most)),
         "now": tx.now,
     }
     rows = (yield from tx.execute(RETIRE, ids=found, **values)) if found else []

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
+from mainspring.model.runs import error_record
 from mainspring.store.bad_rows import readable
 from mainspring.store.sql.claims import INSTANCE
 from mainspring.store.sql.conditions import IN_FAILED
@@ -162,9 +163,7 @@ def _since(mark: str) -> int:
 
 def _fail(tx: Transaction, run: str, missing: _Missing) -> Script[int]:
     reason = missing.mark.replace("no live worker", "no worker")
-    error = json.dumps(
-        {"type": "mainspring.errors:UnknownFunction", "message": missing.message, "args": [missing.message]}
-    )
+    error = error_record("UnknownFunction", missing.message)
     failed = yield from tx.execute(_FAIL, id=run, reason=reason, error=error, now=tx.now)
     tx.changes.end(row[0] for row in failed)
     return len(failed)
