@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from psycopg import sql
 
 from mainspring.errors import InvalidSettings
-from mainspring.store.sql.dialect import TABLES, PerDatabase
+from mainspring.store.sql.dialect import TABLE, PerDatabase
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,10 +22,7 @@ if TYPE_CHECKING:
     from mainspring.store.sql.dialect import Sql
 
 _LONGEST_SCHEMA = 50
-_TABLE = re.compile(
-    r"\b(FROM|INTO|UPDATE|JOIN)(\s+)"
-    rf"({'|'.join(TABLES)})\b"
-)
+_TABLE = re.compile(TABLE)
 _PARAMETER = re.compile(r"(?<!:):([a-z_][a-z0-9_]*)")
 
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from mainspring.store.writes import Op, Result
 
 log = logging.getLogger("mainspring.store")
-_NOTED = [field for field in Finish.__struct_fields__ if field not in {"output", "error", "reason"}]
 
 
 def sealed_store(store: Store, codec: PayloadCodec) -> Store:
@@ -55,10 +54,10 @@ class SealedStore(SealedVerbs):
             answers[number] = error
         found = self._inner.apply([op for _, op in stored], now) if stored else []
         for (number, copy), answer in zip(stored, found, strict=True):
-            op = ops[number]
-            if isinstance(op, Finish):
-                for field in _NOTED:  # copies what the store has added to a write to the caller's own write
-                    setattr(op, field, getattr(copy, field))
+            if isinstance(op := ops[number], Finish) and isinstance(copy, Finish):
+                op.end_processed = (
+                    copy.end_processed
+                )  # the caller has the write, the store has set this in the sealed copy
             answers[number] = opened(self._payloads, answer)
         return cast("list[Result | Exception]", answers)
 

@@ -77,7 +77,9 @@ _TRANSLATIONS = (
 )
 
 
-_TABLE = re.compile(rf"\b(FROM|INTO|UPDATE|JOIN)(\s+)({'|'.join(TABLES)})\b(?=(\s+(?:AS\b|[a-z_]))?)")
+TABLE = rf"\b(FROM|INTO|UPDATE|JOIN)(\s+)({'|'.join(TABLES)})\b"
+"""The pattern of a table in a statement: the word before it, the space between them, and its name."""
+_TABLE = re.compile(rf"{TABLE}(?=(\s+(?:AS\b|[a-z_]))?)")
 _INDEXED = (
     (re.compile(r"(?<!AS )\(CASE WHEN (\w+\.)?scheduled_time IS NULL THEN 0 ELSE 1 END\)"), r"\1is_function"),
     (re.compile(r"(?<!AS )\(CASE WHEN (\w+\.)?completed IS NULL THEN 0 ELSE 1 END\)"), r"\1has_ended"),

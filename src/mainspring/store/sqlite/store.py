@@ -44,13 +44,9 @@ _BESIDE = (
 )
 
 
-_NOTIFIED = prefixed("SELECT id, epoch, state, reason FROM runs WHERE owner = :worker AND needs_attention = 1")
-_TAKE_NOTE = prefixed(
-    f"""
-  UPDATE runs SET {NOTICE_READ}
-  WHERE owner = :worker AND needs_attention = 1
-"""
-)
+_NOTIFIED = "owner = :worker AND needs_attention = 1"
+_HAS_NOTICES = f"SELECT 1 FROM runs WHERE {_NOTIFIED} LIMIT 1"
+_TAKE_NOTICES = f"UPDATE runs SET {NOTICE_READ} WHERE {_NOTIFIED} RETURNING id, epoch, state, reason"
 
 
 class SqliteStore(SqlStore):
@@ -184,12 +180,9 @@ class SqliteStore(SqlStore):
             return Claiming(connection, request.at_present(), self._claims[functions], self._turns).claim()
 
     def notices(self, worker: str) -> list[Notice]:
-        if not self._transactor.read(_NOTIFIED, worker=worker):
+        if not self._transactor.read(_HAS_NOTICES, worker=worker):
             return []
-        with self._db.write() as connection:
-            rows = connection.execute(_NOTIFIED, {"worker": worker}).fetchall()
-            connection.execute(_TAKE_NOTE, {"worker": worker})
-        return to_notices(rows)
+        return to_notices(self._transactor.execute(_TAKE_NOTICES, worker=worker))
 
 
 def script() -> str:
