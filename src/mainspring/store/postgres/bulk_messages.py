@@ -20,6 +20,7 @@ from mainspring.store.messages import Entry, Post, Reply, awaited_by, is_public
 from mainspring.store.postgres.bulk_statements import MOVE, STEP, STEP_WRITE, WOKEN, notify_woken, rows, values, woken
 from mainspring.store.postgres.libpq import array, to_json
 from mainspring.store.sql.conditions import ENDED
+from mainspring.store.sql.messages import POSTED, PUBLISHED, TABLES_OF_VALUES, reply
 from mainspring.store.sql.records import RECORDED_COLUMNS, step_values, to_ending
 from mainspring.store.sql.steps import ON_STEP
 from mainspring.store.verbs.messages import recipients
@@ -74,10 +75,9 @@ _RECEIVE = f"""
   FROM json_to_recordset(:takes::json) AS p (op integer, run text, number bigint, position text)
   WHERE m.run = p.run AND m.number = p.number AND p.op {_IS_CLEAN} RETURNING m.run
 """
-# Two messages cannot get one number, because the row of the run is locked; except if an old snapshot (REPEATABLE READ) hides the last one.
-# ON CONFLICT makes that a serialization failure, instead of a violated constraint.
+# The numbers and ON CONFLICT: as in `sql/messages.py`.
 _POST = f"""
-  INSERT INTO messages (run, number, kind, topic, body, key, sender, sent)
+  INSERT INTO messages ({POSTED})
   SELECT p.run, coalesce((SELECT max(m.number) FROM messages m WHERE m.run = p.run), -1)
     + row_number() OVER (PARTITION BY p.run ORDER BY p.n), p.kind, p.topic, p.body::json, p.key, p.sender, p.sent
   FROM json_to_recordset(:outgoing::json)
@@ -87,7 +87,7 @@ _POST = f"""
 """
 _PUBLISH = {
     table: f"""
-  INSERT INTO {table} (run, key, number, value, set_at, position)
+  INSERT INTO {table} ({PUBLISHED})
   SELECT p.run, p.key, coalesce((SELECT max(e.number) FROM {table} e WHERE e.run = p.run AND e.key = p.key), -1)
     + row_number() OVER (PARTITION BY p.run, p.key ORDER BY p.n), p.value::json, p.set_at, p.position
   FROM json_to_recordset(:outgoing::json)
@@ -95,11 +95,10 @@ _PUBLISH = {
   WHERE p.op {_IS_CLEAN}
   ON CONFLICT DO NOTHING RETURNING run
 """
-    for table in ("events", "streams")
+    for table in TABLES_OF_VALUES
 }
 _REPLY = f"""
-  UPDATE messages m SET answer = p.answer::json, error = p.error::json, answered = p.answered,
-    received = coalesce(m.received, p.answered)
+  UPDATE messages m SET {reply("p.")}
   FROM json_to_recordset(:outgoing::json)
     AS p (op integer, run text, number bigint, answer text, error text, answered bigint)
   WHERE m.run = p.run AND m.number = p.number AND m.answered IS NULL AND p.op {_IS_CLEAN} RETURNING m.run

@@ -15,6 +15,7 @@ from mainspring.model.runs import NewRun
 from mainspring.store.changes import FRESH, LONGEST_PAYLOAD, READY, SOME_WORKERS, WORKER
 from mainspring.store.sql.conditions import ENDED, next_wake
 from mainspring.store.sql.dialect import column_type, travel_type
+from mainspring.store.sql.messages import RETURNED
 from mainspring.store.sql.records import NEW_RUN_COLUMNS, RECORDED_COLUMNS
 from mainspring.store.sql.runs import finish, release, set_state, suspend, wake
 from mainspring.store.sql.steps import DISCARD_OUTCOME, ON_STEP, outcome
@@ -218,7 +219,7 @@ DISCARD = f"""
   mine AS MATERIALIZED (
     SELECT id, owner, epoch FROM runs WHERE id = ANY(ARRAY(SELECT run FROM asked)) ORDER BY id FOR SHARE SKIP LOCKED),
   returned AS (
-    UPDATE messages r SET received = NULL, position = NULL
+    UPDATE messages r SET {RETURNED}
     FROM asked a JOIN mine m ON m.id = a.run AND m.owner = a.owner AND m.epoch = a.epoch
     WHERE r.run = a.run AND r.position = a.position AND r.answered IS NULL)
   UPDATE steps s SET {DISCARD_OUTCOME}

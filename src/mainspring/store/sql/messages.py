@@ -6,7 +6,11 @@ from mainspring.store.messages import Message, PublishedValue
 from mainspring.store.sql.dialect import PerDatabase
 
 MESSAGE_COLUMNS = Message.__struct_fields__
-SPOKEN_COLUMNS = PublishedValue.__struct_fields__
+PUBLISHED_COLUMNS = PublishedValue.__struct_fields__
+POSTED = "run, number, kind, topic, body, key, sender, sent"
+"""The columns of a new message."""
+PUBLISHED = ", ".join(PUBLISHED_COLUMNS)
+TABLES_OF_VALUES = ("events", "streams")
 
 _MESSAGE = f"SELECT {', '.join(MESSAGE_COLUMNS)} FROM messages"
 NEXT_MESSAGES = f"""
@@ -16,47 +20,49 @@ MESSAGE_BY_KEY = f"{_MESSAGE} WHERE run = :run AND key = :key"
 LIST_MESSAGES = f"""
   {_MESSAGE} WHERE run = :run AND (received IS NULL OR position IS NOT NULL OR answered IS NOT NULL) ORDER BY number
 """
-LAST_EVENT = (
-    f"SELECT {', '.join(SPOKEN_COLUMNS)} FROM events WHERE run = :run AND key = :key ORDER BY number DESC LIMIT 1"
-)
+LAST_EVENT = f"SELECT {PUBLISHED} FROM events WHERE run = :run AND key = :key ORDER BY number DESC LIMIT 1"
 LAST_EVENTS = f"""
-  SELECT {", ".join(SPOKEN_COLUMNS)} FROM events
+  SELECT {PUBLISHED} FROM events
   WHERE run = :run AND number = (SELECT max(e.number) FROM events e WHERE e.run = events.run AND e.key = events.key)
   ORDER BY key
 """
 STREAM = f"""
-  SELECT {", ".join(SPOKEN_COLUMNS)} FROM streams
+  SELECT {PUBLISHED} FROM streams
   WHERE run = :run AND key = :key AND number >= :offset ORDER BY number LIMIT :limit
 """
-STREAMS = f"SELECT {', '.join(SPOKEN_COLUMNS)} FROM streams WHERE run = :run ORDER BY key, number LIMIT :limit"
+STREAMS = f"SELECT {PUBLISHED} FROM streams WHERE run = :run ORDER BY key, number LIMIT :limit"
 RUN_STATE = "SELECT state FROM runs WHERE id = :run"
 
 # Numbers are assigned under the lock of the run's row, so they are in the order of commits. If an old snapshot (REPEATABLE READ) hides the
 # last number, ON CONFLICT makes it a serialization failure instead of a violated constraint.
-POST = """
-  INSERT INTO messages (run, number, kind, topic, body, key, sender, sent)
+POST = f"""
+  INSERT INTO messages ({POSTED})
   SELECT :run::text, coalesce((SELECT max(number) + 1 FROM messages WHERE run = :run), 0), :kind::text, :topic::text, :body::json,
     :key::text, :sender::text, :sent::bigint
   WHERE true ON CONFLICT DO NOTHING
 """
 PUBLISH = {
     table: f"""
-  INSERT INTO {table} (run, key, number, value, set_at, position)
+  INSERT INTO {table} ({PUBLISHED})
   SELECT :run::text, :key::text, coalesce((SELECT max(number) + 1 FROM {table} WHERE run = :run AND key = :key), 0), :value::json,
     :set_at::bigint, :position::text
   WHERE true ON CONFLICT DO NOTHING
 """
-    for table in ("events", "streams")
+    for table in TABLES_OF_VALUES
 }
-REPLY = """
-  UPDATE messages SET answer = :answer::json, error = :error::json, answered = :answered::bigint,
-    received = coalesce(received, :answered::bigint)
-  WHERE run = :run AND number = :number AND answered IS NULL
-"""
+
+
+def reply(source: str) -> str:
+    """The SET clause for a question `m` that is answered. `source` is ":" for parameters, or a row and a dot."""
+    return f"""answer = {source}answer::json, error = {source}error::json, answered = {source}answered::bigint,
+    received = coalesce(m.received, {source}answered::bigint)"""
+
+
+REPLY = f"UPDATE messages AS m SET {reply(':')} WHERE run = :run AND number = :number AND answered IS NULL"
 RECEIVE = "UPDATE messages SET received = :now, position = :position WHERE run = :run AND number = :number"
-RETURN_MESSAGE = """
-  UPDATE messages SET received = NULL, position = NULL WHERE run = :run AND position = :position AND answered IS NULL
-"""
+RETURNED = "received = NULL, position = NULL"
+"""The SET clause for a message that the run has not received after all."""
+RETURN_MESSAGE = f"UPDATE messages SET {RETURNED} WHERE run = :run AND position = :position AND answered IS NULL"
 """Returns the message of a discarded operation to the run, for the next receive."""
 SUBSCRIBERS = PerDatabase(  # a list of triples is JSON, which each database reads in its own way
     postgres="""

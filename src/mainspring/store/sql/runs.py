@@ -21,7 +21,7 @@ from mainspring.store.sql.conditions import (
     undoable,
 )
 from mainspring.store.sql.dialect import PerDatabase, column_type, distinct, earliest, per_database, typed
-from mainspring.store.sql.messages import arrived
+from mainspring.store.sql.messages import RETURNED, arrived
 from mainspring.store.sql.records import NEW_RUN_COLUMNS, RUN_COLUMNS, SCHEDULED_RUN_COLUMNS
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ START_OVER = tuple(
     for each in (
         "DELETE FROM steps WHERE run = :run",
         f"""
-  UPDATE {{messages}} SET received = NULL, position = NULL
+  UPDATE {{messages}} SET {RETURNED}
   WHERE run = :run AND {_OVER} AND kind = 'question' AND answered IS NULL
 """,
         f"""

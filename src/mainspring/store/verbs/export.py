@@ -12,7 +12,7 @@ from mainspring.errors import Conflict, InvalidInput, NotFound
 from mainspring.model.states import State
 from mainspring.store.sql.conditions import awaited_end, has_wait, undoable
 from mainspring.store.sql.dialect import json_columns
-from mainspring.store.sql.messages import MESSAGE_COLUMNS, SPOKEN_COLUMNS, arrived
+from mainspring.store.sql.messages import MESSAGE_COLUMNS, PUBLISHED_COLUMNS, arrived
 from mainspring.store.sql.records import RUN_COLUMNS, STEP_COLUMNS, to_run, to_step
 from mainspring.store.sql.runs import by_uids
 from mainspring.store.verbs.revive import require_key
@@ -29,8 +29,8 @@ COLUMNS: dict[str, Sequence[str]] = {
     "runs": RUN_COLUMNS,
     "steps": STEP_COLUMNS,
     "messages": MESSAGE_COLUMNS,
-    "events": SPOKEN_COLUMNS,
-    "streams": SPOKEN_COLUMNS,
+    "events": PUBLISHED_COLUMNS,
+    "streams": PUBLISHED_COLUMNS,
     "logs": LOG_COLUMNS,
 }
 _ORDER = {

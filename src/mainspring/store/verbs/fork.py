@@ -10,6 +10,7 @@ from msgspec import Struct, field
 from mainspring.errors import Conflict, NotFound
 from mainspring.model.retry_scope import FORGOTTEN, forgotten_from, last_recorded
 from mainspring.model.states import State
+from mainspring.store.sql.messages import PUBLISHED, PUBLISHED_COLUMNS, TABLES_OF_VALUES
 from mainspring.store.sql.records import STEP_COLUMNS
 from mainspring.store.sql.steps import RENAME_STARTED
 from mainspring.store.verbs.lookup import find, steps_of
@@ -32,10 +33,10 @@ _COPY_STEP = f"""
 """
 _COPY_MESSAGES = tuple(
     f"""
-  INSERT INTO {table} (run, key, number, value, set_at, position)
-  SELECT CAST(:new AS text), key, number, value, set_at, position FROM {table} WHERE run = :id AND position = :position
+  INSERT INTO {table} ({PUBLISHED})
+  SELECT CAST(:new AS text), {", ".join(PUBLISHED_COLUMNS[1:])} FROM {table} WHERE run = :id AND position = :position
 """
-    for table in ("events", "streams")
+    for table in TABLES_OF_VALUES
 )
 
 

@@ -11,7 +11,7 @@ import msgspec
 from mainspring.errors import Conflict
 from mainspring.model.retry_scope import FORGOTTEN, KEPT, Edition, forgotten_by_resume, forgotten_by_retry
 from mainspring.model.states import State
-from mainspring.store.sql.messages import RETURN_MESSAGE
+from mainspring.store.sql.messages import RETURN_MESSAGE, TABLES_OF_VALUES
 from mainspring.store.sql.runs import KEY_TAKEN
 from mainspring.store.sql.schedules import FORGET_RUNS_SINCE
 from mainspring.store.verbs.lookup import children_of, find, steps_of
@@ -43,7 +43,7 @@ _NOTE = """
   INSERT INTO steps (run, position, kind, name, output, started, completed, epoch)
   VALUES (:run, :position, 'mark', 'mark', :value::json, :now, :now, :epoch)
 """
-_WITHDRAW = tuple(f"DELETE FROM {table} WHERE run = :run AND position = :position" for table in ("events", "streams"))
+_WITHDRAW = tuple(f"DELETE FROM {table} WHERE run = :run AND position = :position" for table in TABLES_OF_VALUES)
 _ASK_AGAIN = "UPDATE messages SET key = :other WHERE run = :run AND key = :key AND answered IS NOT NULL"
 _KEY_INDEX = ("runs_key", "runs.key")
 """The names of the unique index on keys of unfinished runs, on PostgreSQL and on SQLite."""
