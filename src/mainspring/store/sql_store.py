@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import asdict
+
 from mainspring.model.runs import Worker
 from mainspring.model.states import State
 from mainspring.store.sql.records import WORKER_COLUMNS, to_ending, to_notices, to_run, to_step
@@ -68,7 +70,7 @@ class SqlStore:
 
     # -- workers -------------------------------------------------------------------------------------------------------
     def register(self, worker: Worker) -> None:
-        self._transactor.execute(_REGISTER, **{name: getattr(worker, name) for name in WORKER_COLUMNS})
+        self._transactor.execute(_REGISTER, **asdict(worker))
 
     def list_crontab(self, worker: str, entries: str) -> None:
         self._transactor.execute(_SET_CRONTAB, crontab=entries, id=worker)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from sys import intern
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import astuple
+
 from mainspring.model.runs import Claim, Ending, NewRun, Run, Step, Worker
 from mainspring.model.states import State
 from mainspring.store.changes import Notice
@@ -15,15 +17,10 @@ if TYPE_CHECKING:
 
 RUN_COLUMNS = Run.__struct_fields__
 STEP_COLUMNS = Step.__struct_fields__
-RECORDED_COLUMNS = tuple(name for name in STEP_COLUMNS if name != "discarded")
-"""The columns that are written when an operation begins or ends. `discarded` is written later, if at all."""
-NEW_RUN_COLUMNS = (
-    *(name for name in NewRun.__struct_fields__ if name != "key_mode"),
-    "started",
-    "attempt_started",
-    "epoch",
-    "attempts",
-)
+RECORDED_COLUMNS = STEP_COLUMNS[:-1]
+"""The columns that are written when an operation begins or ends. The last one, `discarded`, is written later, if at all."""
+NEW_RUN_COLUMNS = (*NewRun.__struct_fields__[:-1], "started", "attempt_started", "epoch", "attempts")
+"""The columns of a new run. The last field of its record, `key_mode`, is not stored."""
 SCHEDULED_RUN_COLUMNS = (*NEW_RUN_COLUMNS, "schedule", "tick", "end_unprocessed")
 """The columns of a run that a schedule starts: with the schedule, the tick for the run, and that its end is unprocessed."""
 WORKER_COLUMNS = Worker.__struct_fields__
@@ -33,55 +30,12 @@ _STATES = {state.value: state for state in State}
 def run_values(run: NewRun) -> tuple[Any, ...]:
     """The row of a new run, in the order of NEW_RUN_COLUMNS. A run that is stored with an owner counts as claimed once."""
     begun, once = (run.created, 1) if run.owner is not None else (None, 0)
-    return (
-        run.id,
-        run.uid,
-        run.workflow,
-        run.kind,
-        run.input,
-        run.state,
-        run.due,
-        run.created,
-        run.timeout,
-        run.deadline,
-        run.owner,
-        run.version,
-        run.fingerprint,
-        run.parent,
-        run.scheduled_by,
-        run.attributes,
-        run.scheduled_time,
-        run.queue,
-        run.priority,
-        run.partition,
-        run.key,
-        run.retry,
-        run.debounce_until,
-        begun,
-        begun,
-        once,
-        once,
-    )
+    return astuple(run)[:-1] + (begun, begun, once, once)  # noqa: RUF005  (takes a third less time than unpacking)
 
 
 def step_values(step: Step) -> tuple[Any, ...]:
     """The row of a step, in the order of RECORDED_COLUMNS."""
-    return (
-        step.run,
-        step.position,
-        step.kind,
-        step.name,
-        step.seq,
-        step.output,
-        step.error,
-        step.started,
-        step.completed,
-        step.attempts,
-        step.epoch,
-        step.child,
-        step.due,
-        step.trail,
-    )
+    return astuple(step)[:-1]
 
 
 def to_run(row: Sequence[Any]) -> Run:

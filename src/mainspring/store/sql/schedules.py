@@ -302,18 +302,6 @@ REWIND = """
 
 
 # -- rows ----------------------------------------------------------------------------------------------------------------
-def values_of(record: Schedule | Backfill | Hook, columns: Sequence[str]) -> tuple[Any, ...]:
-    return tuple(getattr(record, column) for column in columns)
-
-
-def tick_values(tick: Tick) -> tuple[Any, ...]:
-    """The row of a tick, in the order of TICK_COLUMNS."""
-    return (
-        *(tick.schedule, tick.nominal, tick.request, tick.source, tick.due, tick.outcome, tick.reason, tick.acted),
-        *(tick.run, tick.overlap, tick.until, tick.count),
-    )
-
-
 def to_schedule(row: Sequence[Any]) -> Schedule:
     made = Schedule(*row)
     made.paused = bool(made.paused)

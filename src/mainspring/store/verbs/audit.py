@@ -5,16 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mainspring.store.transaction import Transactor
 
-_AUDIT = "id, at, who, action, subject, reason, details, outcome"
-_NOTE = f"""
-  INSERT INTO actions ({_AUDIT}) VALUES (:id, :at, :who, :action, :subject, :reason, :details, :outcome)
-"""
 _KEEP_SESSION = "INSERT INTO meta (key, value) VALUES (:key, :value)"
 _SESSION = "SELECT value FROM meta WHERE key = :key"
 _SESSIONS = "SELECT key, value FROM meta WHERE key LIKE :like"
@@ -36,6 +33,10 @@ class Entry(Struct):
     outcome: str | None = None
 
 
+_COLUMNS = ", ".join(Entry.__struct_fields__)
+_NOTE = f"INSERT INTO actions ({_COLUMNS}) VALUES ({', '.join(f':{name}' for name in Entry.__struct_fields__)})"
+
+
 class Audit:
     """The actions of operators, each recorded before it is executed, and the sessions of users who are signed in."""
 
@@ -46,7 +47,7 @@ class Audit:
     # -- actions of operators ------------------------------------------------------------------------------------------
     def note(self, entry: Entry) -> None:
         """Record an action before the operator's call is executed."""
-        self._do((_NOTE, [{name: getattr(entry, name) for name in Entry.__struct_fields__}]))
+        self._do((_NOTE, [asdict(entry)]))
 
     def record_outcome(self, entry: str, outcome: str) -> None:
         """Record the outcome of an action."""
@@ -58,7 +59,7 @@ class Audit:
         values: dict[str, Any] = {"limit": limit} | ({"before": before} if before is not None else {})
         return [
             Entry(*row)
-            for row in self._rows(f"SELECT {_AUDIT} FROM actions {where} ORDER BY id DESC LIMIT :limit", **values)
+            for row in self._rows(f"SELECT {_COLUMNS} FROM actions {where} ORDER BY id DESC LIMIT :limit", **values)
         ]
 
     # -- sessions ------------------------------------------------------------------------------------------------------

@@ -6,7 +6,10 @@ holder of the lock.
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import astuple
 
 from mainspring.model.keys import KEEPING, KeyMode
 from mainspring.model.schedules import LEARNED_FIELDS, PLANNED_FIELDS, Hook, TickOutcome, is_crontab_entry
@@ -170,15 +173,15 @@ def apply_plans(tx: Transaction, plans: Sequence[Plan]) -> Script[None]:
             yield from tx.execute(sql.RELEASE_PROMISED, id=each.run.id, due=each.run.due, tick=each.tick)
     if alerts := [Start(run) for plan in plans for run in plan.alerts]:
         yield from start(tx, alerts)
-    yield from write_rows(tx, sql.WRITE_TICKS, (sql.tick_values(tick) for plan in plans for tick in plan.ticks))
+    yield from write_rows(tx, sql.WRITE_TICKS, (astuple(tick) for plan in plans for tick in plan.ticks))
     backfills = [backfill for plan in plans for backfill in plan.backfills]
-    yield from write_rows(tx, sql.WRITE_BACKFILLS, (sql.values_of(each, sql.BACKFILL_COLUMNS) for each in backfills))
+    yield from write_rows(tx, sql.WRITE_BACKFILLS, map(astuple, backfills))
     for statement, columns, changed in (
         (sql.MOVE, PLANNED_FIELDS, [plan.schedule for plan in plans if plan.moved]),
         (sql.LEARN, LEARNED_FIELDS, [plan.schedule for plan in plans if plan.learned]),
         (sql.REDEFINE, sql.REDEFINED, [plan.schedule for plan in plans if plan.redefined]),
     ):
-        yield from write_rows(tx, statement, (sql.values_of(schedule, ("id", *columns)) for schedule in changed))
+        yield from write_rows(tx, statement, map(attrgetter("id", *columns), changed))
     if processed := [run for plan in plans for run in plan.processed]:
         yield from tx.execute(sql.MARK_PROCESSED, ids=processed)
     if deleted := [plan.schedule.id for plan in plans if plan.deleted]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec.structs import asdict, astuple
 
 from mainspring.errors import StoreError
 from mainspring.model.clock import SECOND, SystemClock
@@ -60,16 +62,16 @@ class Schedules:
         ordered = sorted(schedules, key=lambda each: each.id)
 
         def work(tx: Transaction) -> Script[list[str]]:
-            new = sql.CREATE.rows(sql.values_of(each, sql.SCHEDULE_COLUMNS) for each in ordered)
+            new = sql.CREATE.rows(map(astuple, ordered))
             made = {row[0] for row in (yield from tx.execute(sql.CREATE, rows=new))}
             taken: list[str] = []
             if there := [each for each in schedules if each.id not in made]:
                 rows = yield from tx.execute(sql.MADE_BY, ids=[each.id for each in there])
                 makers = {row[0]: row[1] for row in rows}
                 taken = [each.id for each in there if each.made_by is None or each.made_by != makers.get(each.id)]
-            new_ticks = [sql.tick_values(tick) for tick in ticks if tick.schedule in made]
+            new_ticks = [astuple(tick) for tick in ticks if tick.schedule in made]
             yield from write_rows(tx, sql.WRITE_TICKS, new_ticks)
-            asked = [sql.values_of(each, sql.BACKFILL_COLUMNS) for each in backfills if each.schedule in made]
+            asked = [astuple(each) for each in backfills if each.schedule in made]
             yield from write_rows(tx, sql.WRITE_BACKFILLS, asked)
             tx.changes.due = True
             return taken
@@ -195,10 +197,10 @@ class Schedules:
         def work(tx: Transaction) -> Script[None]:
             there = [Hook(*row) for row in (yield from tx.execute(sql.LIST_HOOKS))]
             for hook in hooks:
-                yield from tx.execute(sql.KEEP_HOOK, **_values(hook))
+                yield from tx.execute(sql.KEEP_HOOK, **asdict(hook))
             for hook in there:
                 if hook.app == app and hook.version in forget and (hook.event, hook.function) not in declared:
-                    yield from tx.execute(sql.FORGET_HOOK, **_values(hook))
+                    yield from tx.execute(sql.FORGET_HOOK, **asdict(hook))
 
         self._transactor.change(work)
 
@@ -277,10 +279,6 @@ class _Reader:
 
     def execute(self, sql: Sql, values: Values) -> Rows:
         return self._read(sql, **values)
-
-
-def _values(hook: Hook) -> dict[str, Any]:
-    return dict(zip(sql.HOOK_COLUMNS, sql.values_of(hook, sql.HOOK_COLUMNS), strict=True))
 
 
 def _rewind(tx: Transaction) -> Script[list[str]]:
