@@ -109,7 +109,9 @@ class Planning:
             failed = remember(self.schedule, run)
             self.plan.learned = self.plan.learned or failed is not None
             allowed = self.policy.pause_on_failure
-            if failed and allowed and self.schedule.failures >= allowed and not self.schedule.paused:
+            # A pause that ends by itself would not outlast a failure, so the failure's own pause replaces it.
+            open_ended = self.schedule.paused and self.schedule.resume_at is None
+            if failed and allowed and self.schedule.failures >= allowed and not open_ended:
                 self.schedule.paused = True
                 self.schedule.resume_at = None
                 self.schedule.revision += 1
