@@ -339,6 +339,27 @@ async def test_an_entry_that_is_listed_again_is_made_up_for_within_its_fill(stor
     assert outcomes == ["late", "late", "missed", "missed"]
 
 
+@pytest.mark.parametrize(
+    ("line", "made_up"),
+    [
+        ("0 6 * * * rollup ?fill=1d {line: 2}", []),
+        ("*/20 * * * * rollup {line: 2}", ["05:00"]),
+        ("*/20 * * * * rollup ?fill=1h {line: 2}", ["04:20", "04:40", "05:00"]),
+    ],
+)
+async def test_a_line_that_changed_while_no_worker_listed_it_decides_alone_about_missed_times(
+    store_url: str, line: str, made_up: list[str]
+) -> None:
+    async with at(store_url, "*/20 * * * * rollup ?fill=1d {line: 1}", "00:00:30") as shop:
+        await shop.world.advance("20m")
+    async with at(store_url, line, "05:00:30") as shop:
+        await shop.world.drain()
+        assert shop.times == made_up
+        await shop.world.advance("1h")
+    assert shop.times == [*made_up, *(["05:20", "05:40"] if made_up else []), "06:00"]
+    assert {each["line"] for each in shop.seen} == {2}
+
+
 @pytest.mark.parametrize("ended_by", ["resume", "until"])
 async def test_the_time_of_a_pause_that_ended_while_no_worker_listed_the_entry_is_not_made_up(
     store_url: str, ended_by: str
