@@ -12,6 +12,8 @@ import pytest
 from tests.cli import shop
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from mainspring import App
     from tests.cli.conftest import Mainspring
 
@@ -31,6 +33,27 @@ def test_a_function_is_scheduled_and_its_id_printed(mainspring: Mainspring, stor
     assert (again.exit_code, again.stdout) == (0, "a\n")
     shown = json.loads(mainspring("runs", "show", "a", "--url", store_url, "-o", "json").stdout)["run"]
     assert (shown["due"], shown["input"]) == ("2027-01-31T11:00:00Z", {"order": 8})
+
+
+LABELS = """
+from mainspring import App
+
+app = App()
+
+@app.workflow
+async def label(order: int, **others: str) -> str:
+    return f"{order} {others}"
+"""
+
+
+def test_arguments_by_name_reach_a_function_that_takes_any_name(
+    mainspring: Mainspring, store_url: str, tmp_path: Path
+) -> None:
+    (tmp_path / "labels.py").write_text(LABELS)
+    given = '{"order": 7, "colour": "red"}'
+    run_id = mainspring("run", f"{tmp_path / 'labels.py'}", "label", "--args", given, "--url", store_url).stdout.strip()
+    shown = json.loads(mainspring("runs", "show", run_id, "--url", store_url, "-o", "json").stdout)["run"]
+    assert shown["input"] == {"order": 7, "**others": {"colour": "red"}}
 
 
 @pytest.mark.parametrize(("after", "state"), [("0", "queued"), ("0s", "queued"), ("3600", "scheduled")])

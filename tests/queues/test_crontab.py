@@ -339,6 +339,54 @@ async def test_an_entry_that_is_listed_again_is_made_up_for_within_its_fill(stor
     assert outcomes == ["late", "late", "missed", "missed"]
 
 
+@pytest.mark.parametrize(
+    ("line", "made_up"),
+    [
+        ("0 6 * * * rollup ?fill=1d {line: 2}", []),
+        ("*/20 * * * * rollup {line: 2}", ["05:00"]),
+        ("*/20 * * * * rollup ?fill=1h {line: 2}", ["04:20", "04:40", "05:00"]),
+    ],
+)
+async def test_a_line_that_changed_while_no_worker_listed_it_decides_alone_about_missed_times(
+    store_url: str, line: str, made_up: list[str]
+) -> None:
+    async with at(store_url, "*/20 * * * * rollup ?fill=1d {line: 1}", "00:00:30") as shop:
+        await shop.world.advance("20m")
+    async with at(store_url, line, "05:00:30") as shop:
+        await shop.world.drain()
+        assert shop.times == made_up
+        await shop.world.advance("1h")
+    assert shop.times == [*made_up, *(["05:20", "05:40"] if made_up else []), "06:00"]
+    assert {each["line"] for each in shop.seen} == {2}
+
+
+@pytest.mark.parametrize("ended_by", ["resume", "until"])
+async def test_the_time_of_a_pause_that_ended_while_no_worker_listed_the_entry_is_not_made_up(
+    store_url: str, ended_by: str
+) -> None:
+    hourly = "0 * * * * rollup ?fill=1d"
+    async with at(store_url, hourly, "00:30:00") as shop:
+        until = datetime(2021, 1, 1, 2, 30, tzinfo=UTC) if ended_by == "until" else None
+        await shop.app.schedules.pause("rollup", until=until)
+    async with at(store_url, "", "02:30:00") as shop:
+        if ended_by == "resume":
+            await shop.app.schedules.resume("rollup")
+        else:
+            await shop.app.schedules.trigger("rollup")
+        assert not (await shop.app.schedules.describe("rollup")).paused
+        await shop.world.drain()
+    async with at(store_url, hourly, "04:30:00") as shop:
+        await shop.world.drain()
+        found = {f"{tick.nominal:%H:%M}": str(tick.outcome) for tick in await shop.app.schedules.ticks("rollup")}
+    assert shop.times == ["03:00", "04:00"]
+    assert {time: found[time] for time in sorted(found) if time.endswith(":00")} == {
+        "01:00": "paused",
+        "02:00": "paused",
+        "03:00": "late",
+        "04:00": "late",
+    }
+
+
 async def test_an_entry_fires_late_when_the_only_worker_that_lists_it_was_away_for_a_moment(store_url: str) -> None:
     first, second = Shop(store_url), Shop(store_url)
     first.app.crontab(text="* * * * * rollup")

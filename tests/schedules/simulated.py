@@ -151,7 +151,8 @@ class Simulated:
     def _end(self, run: Run) -> None:
         self.running.remove(run)
         self._failures = self._failures + 1 if self.fails(run.nominal) else 0
-        if self.rules.pause_on_failure and self._failures >= self.rules.pause_on_failure and not self.paused:
+        open_ended = self.paused and self.resume_at is None
+        if self.rules.pause_on_failure and self._failures >= self.rules.pause_on_failure and not open_ended:
             self.pause()
         while self.waiting:
             tick = self.waiting[0]

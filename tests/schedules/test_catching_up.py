@@ -192,6 +192,29 @@ async def test_a_pause_on_failure_can_wait_for_several_in_a_row(bench: Bench) ->
     assert "2 in a row" in str((await bench.describe()).note)
 
 
+async def test_a_failure_during_a_pause_with_an_end_pauses_without_end(bench: Bench) -> None:
+    bench.durations = {"00:05": "4m"}
+    bench.results = {"00:05": ValueError("a")}
+    await bench.create("5m", Policy(pause_on_failure=True))
+    await bench.to("00:06")
+    await bench.app.schedules.pause("s", "lunch", until=at("00:12"))
+    await bench.to("00:31")
+    described = await bench.describe()
+    assert (described.paused, described.resume_at) == (True, None)
+    assert "s-2022-06-01T00:05:00Z" in str(described.pause_note)
+    assert bench.starts == [("00:05", "00:05")]
+
+
+async def test_a_failure_during_a_pause_without_end_leaves_its_note(bench: Bench) -> None:
+    bench.durations = {"00:05": "4m"}
+    bench.results = {"00:05": ValueError("a")}
+    await bench.create("5m", Policy(pause_on_failure=True))
+    await bench.to("00:06")
+    await bench.app.schedules.pause("s", "lunch")
+    await bench.to("00:31")
+    assert (await bench.describe()).pause_note == "lunch"
+
+
 async def test_cancelling_a_run_is_no_failure(bench: Bench) -> None:
     bench.durations = {"*": "4m"}
     await bench.create("5m", Policy(pause_on_failure=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -174,3 +175,14 @@ async def test_an_earlier_run_that_is_made_unfinished_again_holds_up_the_next_ti
     await bench.to("00:26")
     assert (await bench.describe()).running == [first.id]
     assert (await bench.outcomes())["00:25"] == "skipped_overlap"
+
+
+async def test_cancel_other_takes_the_slot_it_freed_before_a_backfill_that_waits_for_one(bench: Bench) -> None:
+    bench.durations = {"*": "22m"}
+    await bench.create("15m", Policy(Overlap.CANCEL_OTHER, max_running=2))
+    await bench.app.schedules.backfill("s", at("00:00") - timedelta(hours=1), at("00:00"))
+    await bench.to("00:16")
+    assert bench.starts == [("23:00", "00:00"), ("23:15", "00:00"), ("00:15", "00:15")]
+    cancelled = await bench.app.runs.list(state=State.CANCELLED)
+    assert [each.id.rsplit("-", 1)[0] for each in cancelled] == ["s-2022-05-31T23:00:00Z"]
+    assert [each for each in (await bench.outcomes()).values() if each == "buffered"] == ["buffered"] * 3

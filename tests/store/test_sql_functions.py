@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 import psycopg
 import pytest
 
-from mainspring import App, Settings, State, run
-from mainspring.errors import Conflict, InvalidInput
+from mainspring import App, Client, Settings, State, run
+from mainspring.errors import Conflict, InvalidInput, NotSerializable
 from mainspring.model.ids import id_at
 
 if TYPE_CHECKING:
@@ -31,11 +31,16 @@ class Shop:
     def __init__(self, url: str, schema: str = "mainspring") -> None:
         self.app = App(url, settings=Settings(poll=3600, schema=schema))
         self.sql = psycopg.connect(url, autocommit=True)
+        self.url = url
         self.schema = schema
 
         @self.app.workflow
         async def checkout(order: int, express: bool = False) -> str:
             return f"{order} {express}"
+
+        @self.app.workflow
+        async def label(order: int, **others: str) -> str:
+            return f"{order} {others}"
 
         @self.app.workflow
         async def decide() -> Any:
@@ -99,7 +104,8 @@ def _id_of(value: object) -> str:
 def test_a_run_started_from_sql_is_stored_as_the_library_stores_it(
     shop: Shop, options: dict[str, Any], sql: str
 ) -> None:
-    mine = shop.checkout.options(**options).start.sync(7, express=True)
+    with Client(shop.url) as client:  # which does not have the function either
+        mine = client.options(**options).start.sync("checkout", order=7, express=True)
     expected = shop.row(mine.id)
     due = shop.sql.execute(b"SELECT due - created FROM mainspring.runs WHERE id = %s", [mine.id]).fetchone()
     shop.sql.execute(b"DELETE FROM mainspring.runs")
@@ -127,6 +133,25 @@ async def test_input_is_an_object_by_name_or_a_list(open_shop: Shop, cast: str) 
     assert named == "a"
     assert await open_shop.app.handle(named).result(timeout=20) == "7 True"
     assert await open_shop.app.handle(listed).result(timeout=20) == "8 False"
+
+
+@pytest.mark.parametrize("cast", ["", "::json", "::jsonb"])
+async def test_an_argument_that_the_function_does_not_take_fails_the_run(open_shop: Shop, cast: str) -> None:
+    run_id = open_shop(f"""start('checkout', ' {{ "order": 7, "expres": true }}'{cast})""")
+    with pytest.raises(NotSerializable, match="unexpected keyword argument 'expres'"):
+        await open_shop.app.handle(run_id).result(timeout=20)
+
+
+async def test_arguments_by_name_reach_a_function_that_takes_any_name(open_shop: Shop) -> None:
+    run_id = open_shop("""start('label', '{"order": 7, "colour": "red"}')""")
+    assert await open_shop.app.handle(run_id).result(timeout=20) == "7 {'colour': 'red'}"
+
+
+async def test_a_number_that_python_cannot_read_fails_the_run(open_shop: Shop) -> None:
+    for given in ("[1e400]", '{"order": 1e400}'):
+        run_id = open_shop("start('checkout', %s)", given)
+        with pytest.raises(NotSerializable, match="out of range"):
+            await open_shop.app.handle(run_id).result(timeout=20)
 
 
 async def test_a_run_of_a_transaction_that_is_rolled_back_leaves_nothing(open_shop: Shop) -> None:

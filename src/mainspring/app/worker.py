@@ -170,7 +170,8 @@ class Worker:
 
     async def _begin(self) -> None:
         runtime, store, clock = self._runtime, self._connection.store, self._runtime.clock
-        await self.engine.in_thread(store.register, self._me)
+        # Its entries are listed when their schedules are as its crontab says.
+        await self.engine.in_thread(store.register, replace(self._me, crontab="{}"))
         await self.engine.in_thread(store.remember_version, runtime.version, clock.now())
         await self.engine.in_thread(self._heartbeat.start)
         await self.engine.in_thread(self._declarations.bring, self._me)

@@ -2,7 +2,8 @@
 
 A call is stored as one object, by parameter name: `{"order": {…}, "retries": 3}`. The values of `*args` and `**kwargs` are stored under
 these names with their stars. Only given arguments are stored, so a default is that of the code which executes the call.
-A caller that does not have the function stores the positional arguments under a star alone: `{"*": [{…}, 3]}`.
+A caller that does not have the function stores the positional arguments under a star alone: `{"*": [{…}, 3]}`. Only such a call is bound to the
+function's signature when it is decoded: `{"*": [], "order": {…}}` fails if there is no parameter `order`.
 """
 
 from __future__ import annotations
@@ -156,10 +157,10 @@ class CallCodec:
         """Return the text of a call that was stored without the function, as if it had been stored with it."""
         if text.startswith(SEALED):
             raise PayloadError(f"the input of {self.name!r} {UNREADABLE}")
-        stored: dict[str, Any] = msgspec.json.decode(text)
         try:
+            stored: dict[str, Any] = msgspec.json.decode(text)
             return _write(self._bind(tuple(stored.pop(_NAMELESS)), stored)).decode()
-        except (InvalidInput, TypeError) as error:
+        except (InvalidInput, TypeError, msgspec.DecodeError) as error:
             raise NotSerializable(f"the stored arguments of {self.name!r} do not fit: {error}") from None
 
     def _shown(self) -> str:

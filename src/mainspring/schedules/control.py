@@ -232,9 +232,10 @@ def redefine(planning: Planning, changed: dict[str, Any]) -> None:
     schedule, now = planning.schedule, planning.now
     respecified = "spec" in changed and spec_of(changed["spec"]) != planning.times.spec
     if respecified:
-        # A tick whose nominal time has passed, and that only waits for its jitter, is kept.
+        # A tick whose nominal time has passed, and that only waits for its jitter, is kept. One whose time to act has passed
+        # too is that of an entry that no worker lists, and there it starts nothing.
         nominal = planning.times.next(schedule.cursor)
-        if nominal is not None and nominal <= now:
+        if nominal is not None and nominal <= now < planning.times.act(nominal):
             planning.hold(nominal)
         schedule.cursor = max(schedule.cursor, now)
         # A time that the new spec does not have stays skipped too: the next change may bring it back.

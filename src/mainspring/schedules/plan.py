@@ -110,7 +110,9 @@ class Planning:
             failed = remember(self.schedule, run)
             self.plan.learned = self.plan.learned or failed is not None
             allowed = self.policy.pause_on_failure
-            if failed and allowed and self.schedule.failures >= allowed and not self.schedule.paused:
+            # A pause that ends by itself would not outlast a failure, so the failure's own pause replaces it.
+            open_ended = self.schedule.paused and self.schedule.resume_at is None
+            if failed and allowed and self.schedule.failures >= allowed and not open_ended:
                 self.schedule.paused = True
                 self.schedule.resume_at = None
                 self.schedule.revision += 1
@@ -172,9 +174,19 @@ class Planning:
         self.schedule.dropped += 1
         self.plan.ticks.append(tick)
 
+    def _elapsed_until(self) -> int | None:
+        """Return until when ticks of the clock are decided. None for an entry that no worker lists: one that does decides how far to catch up."""
+        if self.situation.listed:
+            return self.now
+        if not self.before.paused:
+            return None
+        # Paused time is not caught up, and the row does not know of a pause that is over.
+        return self.now if self.before.resume_at is None else min(self.now, self.before.resume_at - 1)
+
     def _collect_elapsed(self) -> None:
-        if not self.situation.listed:
-            return  # a worker that lists the entry decides how far to catch up
+        until = self._elapsed_until()
+        if until is None:
+            return
         left_out = SkippedRanges(self.schedule.id, self.now)
         due: list[Tick] = []
         apart: set[int] = set()
@@ -184,7 +196,7 @@ class Planning:
         begin: int | None = self.schedule.cursor
         while begin is not None:
             start, begin = begin, None
-            for nominal, act in self.times.elapsed(start, self.now):
+            for nominal, act in self.times.elapsed(start, until):
                 if len(due) >= MOST_AT_ONCE:
                     self.more = self.plan.unfinished = True
                     break
@@ -204,7 +216,7 @@ class Planning:
                 between = True
                 self.schedule.missed += outcome is TickOutcome.MISSED
                 passed_by += 1
-                if passed_by >= MOST_PASSED_BY and (last := self.times.last(min(ends, self.now))) is not None:
+                if passed_by >= MOST_PASSED_BY and (last := self.times.last(min(ends, until))) is not None:
                     left_out.extend_to(last)
                     self.schedule.cursor = begin = max(last, nominal)
                     passed_by = 0

@@ -85,6 +85,13 @@ class Decisions:
             return f"run {self.running[0].id}"
         return f"the run of {stamp(self.starts[0].nominal)}" if self.starts else "its turn"
 
+    def retract_waiting(self, overlap: Overlap) -> bool:
+        """Let starts of this pass wait again until there is a free slot. Return False if there is none even then."""
+        waiting = [tick for tick in self.starts if id(tick) in self._can_wait]
+        while waiting and not self.free(overlap):
+            self._retract(waiting.pop())
+        return self.free(overlap)
+
     def retract(self) -> bool:
         """Take back the first start of this pass, which would be stopped at once. Return False if there is none.
 
@@ -92,14 +99,17 @@ class Decisions:
         """
         if not self.starts:
             return False
-        tick = self.starts.pop(0)
+        self._retract(self.starts[0])
+        return True
+
+    def _retract(self, tick: Tick) -> None:
+        self.starts = [each for each in self.starts if each is not tick]
         if not tick.source.manual and self.remaining is not None:
             self.remaining += 1
         if id(tick) in self._can_wait:
             self.keep(tick)
         else:
             self.leave(tick, TickOutcome.REPLACED, "a later tick of the same moment would have stopped it at once")
-        return True
 
 
 def skip(decisions: Decisions, tick: Tick) -> None:
@@ -138,6 +148,9 @@ def cancel_other(decisions: Decisions, tick: Tick) -> None:
     if tick is not decisions.newest:
         decisions.older.append(tick)
     elif decisions.free(Overlap.CANCEL_OTHER) or (not decisions.running and decisions.retract()):
+        decisions.start(tick)
+    elif tick.outcome is TickOutcome.BUFFERED and decisions.retract_waiting(Overlap.CANCEL_OTHER):
+        # The slot is that of a run cancelled for this tick. Another that waits must not take it, and be cancelled in its turn.
         decisions.start(tick)
     else:
         asked = sum(run.state is State.CANCELLING for run in decisions.running)

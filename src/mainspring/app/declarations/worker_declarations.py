@@ -51,7 +51,7 @@ class WorkerDeclarations:
         for gone in fleet:  # the schedules that it lists would stay in force until its lease has lapsed
             if gone not in active and gone.crontab != "{}":
                 store.list_crontab(gone.id, "{}")
-        self._crontab.bring()
+        self._crontab.begin(me.id)
         made.apply_hooks(list(runtime.declarations.hooks.values()))
         self._declared, self._versions = made, {worker.version for worker in fleet}
         self._review_at = runtime.clock.monotonic() + _REVIEW
@@ -106,8 +106,18 @@ class WorkerCrontab:
             return "{}"
         from mainspring.operations.schedules.crontabs import listing  # noqa: PLC0415
 
-        self._listed = listing(self._definitions())
-        return self._listed
+        return listing(self._definitions())
+
+    def begin(self, worker: str) -> None:
+        """List the entries of a worker that starts, and create or update their schedules."""
+        if self._runtime.crontab is not None:
+            self._crontabs().prepare(self._definitions())
+            self._list(worker)
+            self.bring()
+
+    def _list(self, worker: str) -> None:
+        self._listed = self.listing()
+        self._store.list_crontab(worker, self._listed)
 
     def bring(self) -> None:
         """Create or update the schedules of the entries."""
@@ -125,7 +135,7 @@ class WorkerCrontab:
             except InvalidInput as error:
                 log.error("the crontab has changed and has errors; the previous one stays in force: %s", error)  # noqa: TRY400
             else:
-                self._store.list_crontab(worker, self.listing())
+                self._list(worker)
                 self.bring()
                 log.info("the crontab %s has changed; its entries are in force now", crontab.file)
         self._crontabs().review()

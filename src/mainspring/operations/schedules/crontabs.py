@@ -54,6 +54,21 @@ class Crontabs:
         self._declaring = Declaring(store, clock, ids)
         self._unlisted: dict[str, float] = {}
 
+    def prepare(self, definitions: Sequence[Definition]) -> None:
+        """Update the entries that no live worker lists, before this process lists them.
+
+        A line that is in no file any more decides about no time, not even about those that were missed.
+        """
+        listed = self._listed()
+        for definition in definitions:
+            row = self._store.schedules.get(definition.id)
+            if row is not None and is_crontab_entry(row) and definition.id not in listed:
+                columns = replace(definition, spec=_union(definition.id, [], definition.spec)).columns()
+                self._declaring.latest(row, partial(self._declare, columns))
+
+    def _declare(self, columns: dict[str, Any], row: Schedule) -> None:
+        self._declaring.declare(row, columns, {}, _WHO)
+
     def bring(self, definitions: Sequence[Definition]) -> None:
         """Create or update the schedules of the entries that this process lists. Its worker's row already has them."""
         listed = self._listed()

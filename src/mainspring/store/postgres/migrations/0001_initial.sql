@@ -792,6 +792,8 @@ BEGIN
     arguments := '{"*":' || start.input || '}';
   ELSIF arguments IS NULL OR json_typeof(arguments) <> 'object' THEN
     PERFORM _refuse('22023', 'input is a JSON object of the arguments by name, or a list of them');
+  ELSIF EXISTS (SELECT 1 FROM json_object_keys(arguments)) THEN -- with the star, a worker checks that all of them are parameters
+    arguments := regexp_replace(start.input, '^\s*\{', '{"*":[],');
   END IF;
   IF start.after IS NOT NULL THEN
     due_us := now_us + floor(extract(epoch FROM start.after) * 1000000);
