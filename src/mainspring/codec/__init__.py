@@ -2,6 +2,7 @@
 
 from mainspring.codec.calls import CallCodec, encode_call, result_codec
 from mainspring.codec.failures import decode_exception, encode_exception, summarize_exception
+from mainspring.codec.fingerprints import fingerprint
 from mainspring.codec.values import ValueCodec, check_size, size_of, value_codec
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "decode_exception",
     "encode_call",
     "encode_exception",
+    "fingerprint",
     "result_codec",
     "size_of",
     "summarize_exception",

@@ -28,7 +28,9 @@ UNDO = "u:"
 """Prefix of the positions of compensations."""
 KEPT = "k:"
 """The position of the note on outcomes that stayed while earlier ones were forgotten: the first `seq` of them, and the one after the last."""
-_BESIDE = (BRANCH_CREATED, FORGOTTEN, UNDO, KEPT, "p:", "c:")
+ONCE = "o:"
+"""Prefix of forgotten `at_most_once` steps: the same call receives their outcome, and is not executed again."""
+_BESIDE = (BRANCH_CREATED, FORGOTTEN, UNDO, KEPT, ONCE, "p:", "c:")
 _REVEALED = ("step", "transaction")
 """Kinds whose outcome stays recorded when the workflow's code cancels the operation at that moment."""
 
@@ -59,7 +61,7 @@ class Edition(Struct, frozen=True, array_like=True):
     had: int = 0
     """The number that this operation had."""
     asked: bool = False
-    """Whether an operator has asked for its repetition, so that it may begin again even if it is to begin at most once."""
+    """Whether an operator has asked for its repetition."""
 
     @classmethod
     def decode(cls, text: str | None) -> Edition:
@@ -76,10 +78,6 @@ class Edition(Struct, frozen=True, array_like=True):
         if self.name is None:
             return self.succeeded
         return self.had if name == self.name else self.failed
-
-    def has_begun(self, name: str) -> bool:
-        """Whether an operation has begun in an earlier attempt, and no operator has asked for its repetition."""
-        return name == self.name and not self.asked
 
     def after(self, step: Step, epoch: int, *, asked: bool) -> Edition:
         """Return what is known when the next operation at this position is forgotten, too."""
@@ -100,6 +98,9 @@ class Forgotten(Struct):
     The next attempt receives them.
     """
 
+    undone: set[str] = field(default_factory=set[str])
+    """Positions of operations whose effects were undone."""
+
     def kept(self, steps: Sequence[Step]) -> Kept | None:
         """Return the outcomes that stay although earlier ones are forgotten, now or by a retry before. None: there are none."""
         gone = {step.position for step in self.forget}
@@ -117,12 +118,13 @@ def forgotten_by_retry(steps: Sequence[Step], error: str | None) -> Forgotten:
     """Return what another attempt forgets of a run that ended with `error`: nothing, if no recorded exception ended the run."""
     failed = _ended_by(steps, error)
     gone = _undone(steps, _undone_scopes(steps))
+    undone = _positions_undone(steps)
     if failed is None:
-        return Forgotten(list(gone.values()))
+        return Forgotten(list(gone.values()), undone=undone)
     if failed.position not in gone:
         gone |= _after(steps, failed)
     _forget_compensations(steps, gone)
-    found = Forgotten()
+    found = Forgotten(undone=undone)
     for step in sorted((step for step in steps if _is_later(step, failed)), key=_started, reverse=True):
         if step.position in gone or (step.error is None and not step.interrupted):
             continue
@@ -145,7 +147,7 @@ def forgotten_by_resume(steps: Sequence[Step]) -> Forgotten:
     other branches may depend on it.
     """
     owed = [step for step in steps if not _was_caught(step, steps)]
-    return Forgotten(list(_undone(steps, _undone_scopes(owed)).values()))
+    return Forgotten(list(_undone(steps, _undone_scopes(owed)).values()), undone=_positions_undone(owed, steps))
 
 
 def forgotten_from(steps: Sequence[Step], error: str | None) -> int | None:
@@ -215,6 +217,22 @@ def _undone(steps: Sequence[Step], scopes: Sequence[Step]) -> dict[str, Step]:
         gone |= _after(steps, scope)
     _forget_compensations(steps, gone)
     return gone
+
+
+def _positions_undone(compensations: Sequence[Step], steps: Sequence[Step] | None = None) -> set[str]:
+    """Return the operations of undone scopes that came before the first compensation. Later ones are not undone by it."""
+    found: set[str] = set()
+    for scope in _undone_scopes(compensations):
+        made = [step.seq for step in compensations if _scope(step) == scope.position and not _is_scope_end(step)]
+        first = min((seq for seq in made if seq is not None), default=None)
+        inside = _after(steps or compensations, scope).values()
+        found |= {step.position for step in inside if first is None or (step.seq is not None and step.seq < first)}
+    return found
+
+
+def is_once(step: Step) -> bool:
+    """Whether an operation is an `at_most_once` step of a workflow: it is recorded with a hash of its input."""
+    return step.kind == "step" and step.trail is not None and "input" in json.loads(step.trail)[0]
 
 
 def _forget_compensations(steps: Iterable[Step], gone: dict[str, Step]) -> None:

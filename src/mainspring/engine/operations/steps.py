@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
 
-from mainspring.codec import summarize_exception
+from mainspring.codec import fingerprint, summarize_exception
 from mainspring.engine.effects import (
     Consult,
     Invoke,
@@ -28,6 +28,7 @@ from mainspring.engine.effects import (
 )
 from mainspring.engine.replay.signals import Lost
 from mainspring.errors import Conflict, Interrupted, NotFound, StillRunning
+from mainspring.model.retry_scope import is_once
 from mainspring.model.runs import Step
 from mainspring.store.verbs.start import is_last_attempt
 from mainspring.store.writes import RecordAndRevive, RecordStep, Verdict
@@ -61,11 +62,15 @@ def step(ex: Execution, position: str, call: StepCall, under_way: Step | None = 
     began = ex.begins() if under_way is None else under_way.started or 0
     record = under_way or recorded or Step(ex.id, position, "step", call.name, started=began)
     record.epoch = ex.epoch
-    if recorded is not None or call.at_most_once:
-        obstacle = yield from _taken_up(ex, record, call, before=recorded is not None)
+    if recorded is not None:
+        obstacle = yield from _taken_up(ex, record, call)
         if obstacle is not None:
             return (yield from conclude(ex, record, call.result, error=obstacle))
         began = ex.engine.clock.now()
+    elif call.at_most_once and ex.function.kind == "workflow":
+        before = _begun_before(ex, record, call)
+        if before is not None:
+            return (yield from _again(ex, record, call, before))
     while True:
         record.due = None
         if call.at_most_once or ex.stored_as_waiting:
@@ -106,7 +111,7 @@ def _raise_if_halted(ex: Execution, call: StepCall, *, begun: bool) -> None:
 
 def _succeeded(record: Step, began: int) -> Step:
     """The record of a step, with the successful attempt added to its trail if there were others."""
-    if record.trail is not None:
+    if record.trail is not None and not is_once(record):
         record.trail = _trail(record.trail, {"error": None, "from": began})
     return record
 
@@ -119,14 +124,26 @@ def _is_whole_job(ex: Execution, record: Step, call: StepCall) -> bool:
     return ex.function.kind == "step" and record.attempts == 1 and not call.at_most_once and ex.signal is None
 
 
-def _taken_up(ex: Execution, record: Step, call: StepCall, *, before: bool) -> Flow:
-    """Continue a step that had begun `before`. Return the exception that ends it, or None when its next attempt may begin."""
-    if call.at_most_once and ex.history.edition(record.position).has_begun(call.name):
-        return Interrupted(
-            f"step {call.name!r} has begun in an earlier attempt of the run and is not to be started again"
-        )
-    if not before:
-        return None
+def _begun_before(ex: Execution, record: Step, call: StepCall) -> Step | None:
+    """Note the input of an `at_most_once` step, by which later attempts of the run know the call. Return its record from an earlier one."""
+    key = fingerprint(call.fn, call.args, call.kwargs)
+    record.trail = json.dumps([{"error": None, "from": record.started, "input": key}])
+    return ex.history.begun_before(record.position, call.name, key)
+
+
+def _again(ex: Execution, record: Step, call: StepCall, before: Step) -> Flow:
+    """Record and deliver the outcome that an `at_most_once` step had in an earlier attempt of the run."""
+    record.attempts = before.attempts
+    if before.output is not None:
+        return (yield from conclude(ex, record, call.result, output=before.output))
+    if before.error is not None:
+        return (yield from conclude(ex, record, call.result, error_text=before.error))
+    begun = f"step {call.name!r} has begun in an earlier attempt of the run and is not to be started again"
+    return (yield from conclude(ex, record, call.result, error=Interrupted(begun)))
+
+
+def _taken_up(ex: Execution, record: Step, call: StepCall) -> Flow:
+    """Continue a step that had begun before. Return the exception that ends it, or None when its next attempt may begin."""
     if call.at_most_once and record.due is None:
         return Interrupted(f"step {call.name!r} was interrupted and is at_most_once, so it is not executed again")
     return None if (yield from _back_off(ex, record)) else _not_again(record)

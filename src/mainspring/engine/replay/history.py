@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from mainspring.engine.replay.empty import UNUSED, own
-from mainspring.model.retry_scope import BRANCH_CREATED, FORGOTTEN, KEPT, UNDO, Edition
+from mainspring.model.retry_scope import BRANCH_CREATED, FORGOTTEN, KEPT, ONCE, UNDO, Edition
 
 if TYPE_CHECKING:
     import asyncio
@@ -229,7 +229,7 @@ class Delivery:
 _NOTHING_FORGOTTEN = Edition()
 _NO_SEQ = 2**62
 """Greater than any seq, to compare with."""
-_NOT_OPERATIONS = ("p:", "c:", BRANCH_CREATED, FORGOTTEN, UNDO)
+_NOT_OPERATIONS = ("p:", "c:", BRANCH_CREATED, FORGOTTEN, ONCE, UNDO)
 """How positions begin that say nothing about how far the code had come."""
 
 
@@ -300,6 +300,15 @@ class History:
         """What a retry or resume has forgotten at a position."""
         note = self.journal.get(f"{FORGOTTEN}{position}") if self.journal else None
         return _NOTHING_FORGOTTEN if note is None else Edition.decode(note.output)
+
+    def begun_before(self, position: str, name: str, key: str) -> Step | None:
+        """The record of an `at_most_once` step that a retry has forgotten at a position: the same call, with the same input."""
+        if not self.journal:
+            return None
+        prefix = f"{ONCE}{position}~"
+        found = [step for at, step in self.journal.items() if at.startswith(prefix)]
+        same = (step for step in found if step.name == name and json.loads(step.trail or "[{}]")[0].get("input") == key)
+        return max(same, key=lambda step: step.epoch, default=None)
 
     def place(self, position: str, name: str) -> str:
         """The position of an operation as it is used for ids and keys: never that of an operation which the run has forgotten."""

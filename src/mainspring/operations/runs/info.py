@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, Unpack
 from mainspring.errors import InvalidInput, NotFound
 from mainspring.model.clock import SECOND, to_datetime
 from mainspring.model.given import check_name
+from mainspring.model.retry_scope import ONCE, is_once
 from mainspring.model.states import State  # noqa: TC001  (what is recorded is read back by its annotations)
 from mainspring.operations.figures import LATEST, MOST_RUNS, Figures, StepFigures, run_figures, step_figures_of
 from mainspring.operations.filters import RunFilters, page_size, run_filter, text
@@ -225,7 +226,7 @@ class Runs(RunActions):
         found = self._store.steps(check_name("the id of a run", run_id))
         if not found:
             self.get(run_id)
-        every = [step for step in found if step.kind != "mark"]
+        every = [step for step in found if step.kind != "mark" and not step.position.startswith(ONCE)]
         asked = every[offset : None if limit is None else offset + limit]
         return StepPage(_infos(asked), len(every), _infos([step for step in every if _takes_a_message(step)]))
 
@@ -321,6 +322,7 @@ def _infos(steps: list[Step]) -> list[StepInfo]:
 
 def step_info(step: Step) -> StepInfo:
     trail: list[dict[str, Any]] = [] if step.trail is None else json.loads(step.trail)
+    trail = [] if is_once(step) else trail  # a note on its input
     trail = [{**each, "error": HIDDEN} if isinstance(each["error"], dict) else each for each in trail]
     return shown(
         StepInfo,

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 KEY = "$payload"
 HIDDEN = "encrypted"
+_SEALED_IN_TRAIL = ("error", "input")
 _TICK_VALUES = ("last_result", "last_failure")
 _parts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
@@ -105,7 +106,7 @@ class Payloads:
 
     # -- parts of records ----------------------------------------------------------------------------------------------
     def seal_trail(self, text: str, what: str) -> str:
-        """The attempts of a step, with their errors sealed."""
+        """The attempts of a step, with their errors and the hash of the input sealed."""
         return self._each_attempt(text, lambda error: json.loads(self.seal(json.dumps(error), what)))
 
     def open_trail(self, text: str, what: str) -> str:
@@ -115,7 +116,11 @@ class Payloads:
     def _each_attempt(text: str, change: Callable[[Any], Any]) -> str:
         attempts: list[dict[str, Any]] = json.loads(text)
         changed = [
-            {**each, "error": change(each["error"])} if each.get("error") is not None else each for each in attempts
+            {
+                name: change(value) if name in _SEALED_IN_TRAIL and value is not None else value
+                for name, value in each.items()
+            }
+            for each in attempts
         ]
         return json.dumps(changed, ensure_ascii=False)
 

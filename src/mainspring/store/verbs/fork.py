@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 
 from mainspring.errors import Conflict, NotFound
-from mainspring.model.retry_scope import FORGOTTEN, forgotten_from, last_recorded
+from mainspring.model.retry_scope import FORGOTTEN, ONCE, forgotten_from, last_recorded
 from mainspring.model.states import State
 from mainspring.store.sql.messages import PUBLISHED, PUBLISHED_COLUMNS, TABLES_OF_VALUES
 from mainspring.store.sql.records import STEP_COLUMNS
@@ -180,7 +180,8 @@ def _copied(steps: list[Step], first: Step | None, *, everything: bool = False) 
 
     If `first` is unfinished: all operations with an outcome.
     """
-    steps = [step for step in steps if not step.position.startswith(FORGOTTEN)]  # the fork has ids and keys of its own
+    # The fork has ids and keys of its own, and executes again what it does not copy.
+    steps = [step for step in steps if not step.position.startswith((FORGOTTEN, ONCE))]
     if everything:
         return [step for step in steps if step.completed is not None]
     if first is None:

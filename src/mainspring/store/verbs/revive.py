@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mainspring.errors import Conflict
-from mainspring.model.retry_scope import FORGOTTEN, KEPT, Edition, forgotten_by_resume, forgotten_by_retry
+from mainspring.model.retry_scope import (
+    FORGOTTEN,
+    KEPT,
+    ONCE,
+    Edition,
+    forgotten_by_resume,
+    forgotten_by_retry,
+    is_once,
+)
 from mainspring.model.states import State
 from mainspring.store.sql.messages import RETURN_MESSAGE, TABLES_OF_VALUES
 from mainspring.store.sql.runs import KEY_TAKEN
@@ -38,6 +46,10 @@ _REVIVE = """
 """
 _SEEN_TO_END = "SELECT child FROM steps WHERE run = :id AND kind IN ('call', 'result') AND completed IS NOT NULL"
 _FORGET = "DELETE FROM steps WHERE run = :run AND position = :position"
+_KEEP_ONCE = """
+  UPDATE steps SET position = :kept, seq = NULL, due = NULL, discarded = false, completed = coalesce(completed, CAST(:now AS bigint)), epoch = :epoch
+  WHERE run = :run AND position = :position
+"""
 _REVEAL = "UPDATE steps SET discarded = false WHERE run = :run AND position = :position"
 _NOTE = """
   INSERT INTO steps (run, position, kind, name, output, started, completed, epoch)
@@ -159,12 +171,35 @@ def _forget_all(tx: Transaction, run: Run, steps: list[Step], found: Forgotten, 
             note = f"{FORGOTTEN}{step.position}"
             edition = Edition.decode(notes.get(note)).after(step, run.epoch, asked=asked)
             yield from _note(tx, run, note, edition, tx.now)
-        yield from _forget(tx, run, step)
+        if is_once(step):
+            before = [each for each in steps if each.position.startswith(f"{ONCE}{step.position}~")]
+            yield from _forget_once(tx, run, step, before, asked=asked, undone=step.position in found.undone)
+        else:
+            yield from _forget(tx, run, step)
     for step in found.reveal:
         yield from tx.execute(_REVEAL, run=run.id, position=step.position)
     kept = found.kept(steps)
     if kept is not None:
         yield from _note(tx, run, KEPT, [kept.first, kept.end], kept.at)
+
+
+def _forget_once(tx: Transaction, run: Run, step: Step, kept: list[Step], *, asked: bool, undone: bool) -> Script[None]:
+    """Keep the outcome of an `at_most_once` step beside the operations, for the same call in the next attempt.
+
+    It is executed again if it has succeeded and was undone, or if it has not succeeded and an operator asks for it. `kept`: what was kept of
+    this position before.
+    """
+    succeeded = step.output is not None
+    if (undone and succeeded) or (asked and not succeeded):
+        for each in kept:
+            if succeeded or each.output is None:
+                yield from tx.execute(_FORGET, run=run.id, position=each.position)
+        yield from _forget(tx, run, step)
+        return
+    place = f"{ONCE}{step.position}~{run.epoch}"
+    yield from tx.execute(_FORGET, run=run.id, position=place)
+    values = {"run": run.id, "position": step.position, "kept": place, "now": tx.now, "epoch": run.epoch}
+    yield from tx.execute(_KEEP_ONCE, **values)
 
 
 def _note(tx: Transaction, run: Run, position: str, value: object, at: int) -> Script[None]:
