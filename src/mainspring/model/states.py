@@ -42,6 +42,7 @@ class State(StrEnum):
 
 ENDED = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELLED})
 LIVE = frozenset(State) - ENDED
+NOT_BEGUN = (State.SCHEDULED, State.QUEUED)
 
 TRANSITIONS: dict[State, frozenset[State]] = {
     State.SCHEDULED: frozenset({State.SUCCEEDED, State.QUEUED, State.RUNNING, State.CANCELLED, State.FAILED}),

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from mainspring.errors import InvalidInput, StoreError, StoreUnavailable
 from mainspring.model.clock import SystemClock
 from mainspring.model.ids import IdMaker
+from mainspring.model.states import NOT_BEGUN
 from mainspring.operations.audit import Audit
 from mainspring.operations.metrics import Metrics
 from mainspring.operations.overview import Watch
@@ -20,7 +21,7 @@ from mainspring.operations.queues import Queues
 from mainspring.operations.retention import Pruning
 from mainspring.operations.runs.info import Conversation, Runs, conversation
 from mainspring.operations.sessions import Sessions
-from mainspring.operations.unserved import NOT_BEGUN, unserved, why_unserved
+from mainspring.operations.unserved import unserved, why_unserved
 from mainspring.operations.versions import Versions
 from mainspring.operations.workers import Workers
 from mainspring.store.open import StoreSettings, open_store, shown, sqlite_path

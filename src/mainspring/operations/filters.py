@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from mainspring.errors import InvalidInput, NotSerializable
 from mainspring.model.given import attributes_json, check_flag, check_name, check_time, check_whole
 from mainspring.model.runs import USER, RunFilter
-from mainspring.model.states import State
+from mainspring.model.states import NOT_BEGUN, State
 from mainspring.store.schedules import ScheduleFilter
 
 _CURSOR = re.compile(r"[0-9a-z]{23}")
@@ -48,7 +48,6 @@ def filters_of_record(record: type) -> dict[str, Filter]:
 
 # -- the records -----------------------------------------------------------------------------------------------------------
 KINDS = ("workflow", "step", "transaction")
-_NOT_BEGUN = (State.SCHEDULED, State.QUEUED)
 
 
 class RunTraits(TypedDict, total=False):
@@ -131,7 +130,7 @@ def run_filter(given: RunFilters, *, before: str | None = None, limit: int = 50)
     if users:
         attributes = {**(attributes or {}), USER: users[0]}
     if not states and (given.get("due_after") or given.get("due_before")):
-        states = _NOT_BEGUN
+        states = NOT_BEGUN
     text_of_attributes = None if attributes is None else attributes_text(attributes)
     wanted = RunFilter(
         states=states,

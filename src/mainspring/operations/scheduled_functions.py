@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from mainspring.errors import InvalidInput, NotFound
 from mainspring.model.clock import to_datetime
 from mainspring.model.given import check_name
-from mainspring.model.states import State
+from mainspring.model.states import NOT_BEGUN, State
 from mainspring.operations.actions import Actions, Answer
 from mainspring.operations.filters import one_of, page_size, texts, time, time_cursor
 from mainspring.operations.records import Page
 from mainspring.operations.runs.actions import RunActions
-from mainspring.operations.runs.bulk import Found
+from mainspring.operations.runs.bulk import Found, act_on
 from mainspring.store.sealing.payloads import shown_input
 from mainspring.store.verbs.scheduled_functions import FunctionFilter
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mainspring.store.verbs.scheduled_functions import FunctionRow, Functions
 
 STATES = {
-    "pending": (State.SCHEDULED, State.QUEUED),
+    "pending": NOT_BEGUN,
     "in_progress": (State.RUNNING, State.WAITING),
     "success": (State.SUCCEEDED,),
     "failed": (State.FAILED,),
@@ -137,14 +137,12 @@ class ScheduledFunctions(FunctionViews):
         reason: str | None = None,
     ) -> int:
         """Cancel all pending functions, of a name or due in a span of time, in batches. Return how many."""
-        count, place = 0, None
         runs = RunActions(self._store, self._clock)
-        while True:
-            found = self.pending(name=name, before=before, after=after, place=place)
-            count += sum(runs.cancel(found.ids, reason).values()) if found.ids else 0
-            place = found.more
-            if place is None:
-                return count
+        cancelled = act_on(
+            lambda place: self.pending(name=name, before=before, after=after, place=place),
+            lambda ids: runs.cancel(ids, reason),
+        )
+        return len(cancelled)
 
     def pending(
         self, *, name: Texts = None, before: Time = None, after: Time = None, place: str | None = None

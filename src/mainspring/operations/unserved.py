@@ -11,7 +11,7 @@ import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
 from mainspring.errors import StoreError
-from mainspring.model.states import State
+from mainspring.model.states import NOT_BEGUN
 from mainspring.operations.filters import run_filter
 from mainspring.operations.queues import Queues
 from mainspring.operations.versions import Versions
@@ -28,7 +28,6 @@ MOST = 500
 """Runs of a version that are counted at most."""
 _MOST_REMEMBERED = 1_000
 """Queues and versions that are remembered at most: an app may have a queue for each of its tenants."""
-NOT_BEGUN = (State.QUEUED, State.SCHEDULED)
 
 
 class Unserved(NamedTuple):

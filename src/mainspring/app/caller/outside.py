@@ -21,7 +21,7 @@ from mainspring.engine.replay.branches import ours
 from mainspring.engine.replay.context import TransactionScope
 from mainspring.errors import MainspringError, NotFound, NotInRun, NotSerializable, StoreUnavailable
 from mainspring.operations.runs.actions import RunActions
-from mainspring.operations.runs.bulk import act_on_batch
+from mainspring.operations.runs.bulk import act_on
 from mainspring.store.external.colours import finished
 from mainspring.store.external.tx import Again
 from mainspring.store.messages import Entry
@@ -388,16 +388,11 @@ class Outside:
         self, label: str, find: Find, act: ActOn, *, fences: bool = False
     ) -> Coroutine[Any, Any, dict[str, bool]]:
         del fences
-
-        def work(store: Store) -> dict[str, bool]:
-            found = find(store, None)
-            done = act_on_batch(lambda ids: act(store, ids), found.ids)
-            while found.more is not None:
-                found = find(store, found.more)
-                done |= act_on_batch(lambda ids: act(store, ids), found.ids)
-            return done
-
-        return self.read(label, dict[str, bool], work)
+        return self.read(
+            label,
+            dict[str, bool],
+            lambda store: act_on(lambda place: find(store, place), lambda ids: act(store, ids)),
+        )
 
     def cancel(self, label: str, ids: Sequence[str], reason: str | None) -> Coroutine[Any, Any, dict[str, bool]]:
         others = others_than(self._execution, ids)

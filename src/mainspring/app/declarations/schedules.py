@@ -192,9 +192,18 @@ def _takes_times(function: Function) -> bool:
 
 
 def _check(spec: object, policy: object) -> None:
+    _check_spec(spec)
+    if policy is not None:
+        _check_policy(policy)
+
+
+def _check_spec(spec: object) -> None:
     if not isinstance(spec, Spec):
         raise InvalidInput(f"a schedule takes a Spec, such as Spec(cron=[…]), not {spec!r}")
-    if policy is not None and not isinstance(policy, Policy):
+
+
+def _check_policy(policy: object) -> None:
+    if not isinstance(policy, Policy):
         raise InvalidInput(f"a schedule takes a Policy, such as Policy(overlap=…), not {policy!r}")
 
 
@@ -231,13 +240,11 @@ def columns(schedule: str, named: dict[str, Any]) -> dict[str, Any]:
         action = action_of_call(call).named(schedule)
         values |= {"workflow": call.name, "input": call.encode(), "action": action.to_json()}
     if "spec" in named:
-        if not isinstance(named["spec"], Spec):
-            raise InvalidInput(f"a schedule takes a Spec, such as Spec(cron=[…]), not {named['spec']!r}")
+        _check_spec(named["spec"])
         text = spec_json(named["spec"])
         values |= {"spec": text, "canonical": canonical_json(text)}
     if "policy" in named:
-        if not isinstance(named["policy"], Policy):
-            raise InvalidInput(f"a schedule takes a Policy, such as Policy(overlap=…), not {named['policy']!r}")
+        _check_policy(named["policy"])
         values["policy"] = json.dumps(named["policy"].to_dict())
     if "attributes" in named:
         values["attributes"] = attributes_json(named["attributes"], "attributes")

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import calendar
 import json
-import sys
 import warnings
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
 
 from mainspring.cli.commands import Command, Misuse
+from mainspring.cli.schedules.flags import read_json
 from mainspring.cli.terminal import echo, safe_json, safe_lines
 from mainspring.model.clock import SystemClock, to_datetime
 from mainspring.recurrence import Cron, Spec, lint
@@ -102,13 +101,7 @@ def _spec_of_text(expression: str, given: dict[str, Any]) -> Spec:
 
 
 def _spec_of_file(name: str, given: dict[str, Any]) -> Spec:
-    try:
-        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
-        written: Any = json.loads(text)
-    except (OSError, UnicodeDecodeError) as error:
-        raise Misuse(f"{name}: {error}") from None
-    except json.JSONDecodeError as error:
-        raise Misuse(f"{name}: line {error.lineno}, column {error.colno}: {error.msg}") from None
+    written = read_json(name)
     changed = {key: given[key] for key in ("gap", "fold", "timezone") if given[key]}
     return Spec.from_dict(cast("dict[str, Any]", written) | changed if isinstance(written, dict) else written)
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from mainspring.errors import InvalidInput
 from mainspring.model.given import check_name, check_several
 from mainspring.model.ids import IdMaker, check_run_id
-from mainspring.model.states import LIVE, State
+from mainspring.model.states import LIVE, NOT_BEGUN, State
 from mainspring.operations.actions import Action, Answer, Role, summary_of
 from mainspring.operations.filters import attributes_text, text
 from mainspring.operations.queues import check_queue_name
-from mainspring.operations.runs.bulk import act_on
+from mainspring.operations.runs.bulk import act_on, find
 from mainspring.store.verbs.export import FORMAT
 from mainspring.store.verbs.fork import Fork
 
@@ -25,13 +25,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from mainspring.model.clock import Clock
-    from mainspring.operations.filters import RunTraits
+    from mainspring.operations.filters import RunFilters, RunTraits
     from mainspring.operations.runs.bulk import Act, Progress
     from mainspring.store.protocol import Store
     from mainspring.store.verbs.manage import Management, Move
 
 F = TypeVar("F", bound=Callable[..., Any])
-NOT_BEGUN = (State.SCHEDULED, State.QUEUED)
 UNOWNED = (*NOT_BEGUN, State.WAITING)
 """The states of runs that no worker may own."""
 ANY = tuple(State)
@@ -265,8 +264,9 @@ class RunActions:
         if not filters:
             return Changed(act(chosen) if chosen else {})
         whole = cast("Store", self._store)  # filters are not possible inside a transaction
-        found = act_on(whole, {"ids": chosen or None, **filters}, RUN_ACTIONS[verb].states, act, self._progress)
-        return Changed(found)
+        wanted: RunFilters = {"ids": chosen or None, **filters}
+        states = RUN_ACTIONS[verb].states
+        return Changed(act_on(lambda place: find(whole, wanted, states, place), act, self._progress))
 
     @RUN_ACTIONS(ANY, "forked", "does not exist")
     def fork(

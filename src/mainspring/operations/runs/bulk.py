@@ -50,18 +50,16 @@ class Progress:
     """Called after each batch."""
 
 
-def act_on(
-    store: Store, filters: RunFilters, states: Sequence[str], act: Act, progress: Progress | None = None
-) -> dict[str, bool]:
-    """Apply a verb to all runs that match the filters, newest first. Return the changed ones.
+def act_on(find: Callable[[str | None], Found], act: Act, progress: Progress | None = None) -> dict[str, bool]:
+    """Apply a verb to all runs that `find` finds, batch by batch. Return the changed ones.
 
-    `states` are the default states, if the filters have none. Each batch is a transaction of its own: runs that are
-    started after the call are left alone, and an error of one run does not hold up the others.
+    Each batch is a transaction of its own: runs that are started after the call are left alone, and an error of one
+    run does not hold up the others.
     """
     done: dict[str, bool] = {}
     progress, seen = progress or Progress(), 0
     while True:
-        found = find(store, filters, states, progress.place)
+        found = find(progress.place)
         done |= act_on_batch(act, found.ids)
         seen += len(found.ids)
         progress.place, progress.changed = found.more, len(done)
@@ -71,7 +69,7 @@ def act_on(
 
 
 def find(store: Store, filters: RunFilters, states: Sequence[str], place: str | None) -> Found:
-    """Return the next batch of the runs that match the filters."""
+    """Return the next batch of the runs that match the filters, newest first. `states` are used if the filters have none."""
     page = store.runs(quickly(store.dashboard, meant(filters, states, place)))
     return Found([run.id for run in page], page[-1].uid if len(page) == BATCH else None)
 
