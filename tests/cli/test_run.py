@@ -49,9 +49,10 @@ async def label(order: int, **others: str) -> str:
 def test_arguments_by_name_reach_a_function_that_takes_any_name(
     mainspring: Mainspring, store_url: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "labels.py").write_text(LABELS)
+    target = tmp_path / f"{tmp_path.name}.py"  # a name of its own: the tests of one process share the imported modules
+    target.write_text(LABELS)
     given = '{"order": 7, "colour": "red"}'
-    run_id = mainspring("run", f"{tmp_path / 'labels.py'}", "label", "--args", given, "--url", store_url).stdout.strip()
+    run_id = mainspring("run", str(target), "label", "--args", given, "--url", store_url).stdout.strip()
     shown = json.loads(mainspring("runs", "show", run_id, "--url", store_url, "-o", "json").stdout)["run"]
     assert shown["input"] == {"order": 7, "**others": {"colour": "red"}}
 

@@ -340,15 +340,16 @@ async def test_an_entry_that_is_listed_again_is_made_up_for_within_its_fill(stor
 
 
 @pytest.mark.parametrize(
-    ("line", "made_up"),
+    ("line", "made_up", "later"),
     [
-        ("0 6 * * * rollup ?fill=1d {line: 2}", []),
-        ("*/20 * * * * rollup {line: 2}", ["05:00"]),
-        ("*/20 * * * * rollup ?fill=1h {line: 2}", ["04:20", "04:40", "05:00"]),
+        ("0 6 * * * rollup ?fill=1d {line: 2}", [], ["06:00"]),
+        ("30 * * * * rollup ?fill=2h {line: 2}", ["03:30", "04:30"], ["05:30"]),
+        ("*/20 * * * * rollup {line: 2}", ["05:00"], ["05:20", "05:40", "06:00"]),
+        ("*/20 * * * * rollup ?fill=1h {line: 2}", ["04:20", "04:40", "05:00"], ["05:20", "05:40", "06:00"]),
     ],
 )
 async def test_a_line_that_changed_while_no_worker_listed_it_decides_alone_about_missed_times(
-    store_url: str, line: str, made_up: list[str]
+    store_url: str, line: str, made_up: list[str], later: list[str]
 ) -> None:
     async with at(store_url, "*/20 * * * * rollup ?fill=1d {line: 1}", "00:00:30") as shop:
         await shop.world.advance("20m")
@@ -356,7 +357,7 @@ async def test_a_line_that_changed_while_no_worker_listed_it_decides_alone_about
         await shop.world.drain()
         assert shop.times == made_up
         await shop.world.advance("1h")
-    assert shop.times == [*made_up, *(["05:20", "05:40"] if made_up else []), "06:00"]
+    assert shop.times == [*made_up, *later]
     assert {each["line"] for each in shop.seen} == {2}
 
 

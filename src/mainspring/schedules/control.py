@@ -231,15 +231,15 @@ def redefine(planning: Planning, changed: dict[str, Any]) -> None:
     """Change the definition of a schedule that is planned up to now. It takes effect from now on."""
     schedule, now = planning.schedule, planning.now
     respecified = "spec" in changed and spec_of(changed["spec"]) != planning.times.spec
-    if respecified:
-        # A tick whose nominal time has passed, and that only waits for its jitter, is kept. One whose time to act has passed
-        # too is that of an entry that no worker lists, and there it starts nothing.
+    if respecified and planning.situation.listed:
+        # A tick whose nominal time has passed, and that only waits for its jitter, is kept.
         nominal = planning.times.next(schedule.cursor)
-        if nominal is not None and nominal <= now < planning.times.act(nominal):
+        if nominal is not None and nominal <= now:
             planning.hold(nominal)
         schedule.cursor = max(schedule.cursor, now)
         # A time that the new spec does not have stays skipped too: the next change may bring it back.
         planning.skips = {nominal for nominal in planning.skips if nominal > schedule.cursor}
+    # The cursor of an entry that no worker lists stays: the worker that lists it next catches up by the new pattern, within `fill`.
     planning.more = planning.more or ("policy" in changed and bool(planning.buffered))  # they are decided again
     limit = policy_of(schedule.policy).limit
     for name, value in changed.items():
