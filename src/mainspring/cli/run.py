@@ -95,7 +95,7 @@ def _call(app: App, name: str, arguments: str, run_id: str | None) -> Call[Any]:
     except TypeError as error:
         raise InvalidInput(f"{name}{function.codec.signature} cannot be called with {arguments}: {error}") from None
     # The star says that the call is to be bound to the signature, as one that was stored without the function's code.
-    call = {"*": [], **given} if named else {"*": given}
+    call: dict[str, Any] = {"*": [], **given} if named else {"*": given}
     args, kwargs = function.codec.decode(json.dumps(call, ensure_ascii=False, separators=(",", ":")))
     options = Options() if run_id is None else Options().with_({"id": run_id})
     return Call(runtime_of(app), function, args, kwargs, options)
