@@ -61,6 +61,8 @@ class Target:
 
     kind: Kind
     fresh: Callable[[], str]
+    server: int | None = None
+    """The process of the server, where there is one."""
 
 
 Measure = Callable[[Target], Iterable[Figure]]
@@ -116,7 +118,7 @@ def targets(kinds: Sequence[Kind]) -> Generator[list[Target], None, None]:
             found.append(Target("sqlite", lambda: f"sqlite:///{directory / f'{next(numbers)}.db'}"))
         if "postgres" in kinds:
             server = stack.enter_context(PostgresServer(fsync=True))
-            found.append(Target("postgres", server.create_database))
+            found.append(Target("postgres", server.create_database, server.pid))
             _warn_if_in_memory(server.directory)
         _warn_if_in_memory(SCRATCH)
         yield found

@@ -8,7 +8,11 @@ from pathlib import Path
 
 def server_seconds(backend: int) -> float:
     """What all processes of a server have used, given the process id of one of its sessions."""
-    server = _times(backend)[0]
+    return all_seconds(_times(backend)[0])
+
+
+def all_seconds(server: int) -> float:
+    """What all processes of a server have used, given the process id of the server itself."""
     children = [int(pid) for pid in Path(f"/proc/{server}/task/{server}/children").read_text().split()]
     return sum(_times(pid)[1] for pid in (server, *children))
 
