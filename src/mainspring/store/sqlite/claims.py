@@ -66,9 +66,17 @@ _NEXT_DUE = f"""
     SELECT min(deadline) FROM runs
     WHERE {EXPIRES})
 """
-_NEXT_PARTITION = f"""
-  SELECT min(partition) FROM runs INDEXED BY runs_waiting WHERE {_QUEUED} AND workflow = :name AND partition > :after
+_NEXT_PARTITION = f"SELECT min(partition) FROM runs INDEXED BY runs_waiting WHERE {_QUEUED} AND workflow = :name AND partition >"
+_PARTITIONS = f"""
+  WITH RECURSIVE known (name, print) AS MATERIALIZED (SELECT key, value FROM json_each(:functions)),
+  found (name) AS (
+    SELECT ({_NEXT_PARTITION} :after) UNION ALL SELECT ({_NEXT_PARTITION} found.name) FROM found WHERE found.name IS NOT NULL)
+  SELECT found.name FROM found WHERE found.name IS NOT NULL AND EXISTS (
+    SELECT 1 FROM runs INDEXED BY runs_waiting
+    WHERE {_QUEUED} AND workflow = :name AND partition = found.name AND {CLAIMABLE.sqlite})
+  LIMIT :most
 """
+"""From partition to partition in the index. SQLite computes a row of the recursion when it is asked for one, so it stops at the limit."""
 
 
 class Claiming:
@@ -227,20 +235,12 @@ class Groups:
 
         Partitions without such a run are skipped: a slot offered to them would stay empty.
         """
-        found: list[str] = []
-        statement = DIALECT.spelled(_NEXT_PARTITION)
-        while len(found) < most:
-            each = [
-                self._db.execute(statement, self._values | {"name": name, "after": after}).fetchone()[0]
-                for name in self.names
-            ]
-            there = [partition for partition in each if partition is not None]
-            if not there:
-                break
-            after = min(there)
-            if self.first(after, 1):
-                found.append(after)
-        return found
+        statement = DIALECT.spelled(_PARTITIONS)
+        each = (
+            self._db.execute(statement, self._values | {"name": name, "after": after, "most": most})
+            for name in self.names
+        )
+        return sorted({partition for rows in each for (partition,) in rows})[:most]
 
     def first(self, partition: str, limit: int) -> list[str]:
         """The ids of the first runs of a partition. No more of them are read than needed."""
