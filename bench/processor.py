@@ -18,9 +18,13 @@ def all_seconds(server: int) -> float:
 
 
 def _times(pid: int) -> tuple[int, float]:
-    """The parent of a process, and the seconds that it and those of its children that have ended have used."""
+    """The parent of a process, and the seconds that it and those of its children that have ended have used.
+
+    A process of PostgreSQL has one thread, which the kernel counts in nanoseconds. Ended children are counted in ticks.
+    """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        own = int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
     except FileNotFoundError:  # it has ended just now
         return 0, 0.0
-    return int(fields[1]), sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    return int(fields[1]), own + sum(map(int, fields[13:15])) / os.sysconf("SC_CLK_TCK")

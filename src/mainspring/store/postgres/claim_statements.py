@@ -236,14 +236,9 @@ class _Search(NamedTuple):
 """
 
     # -- runs without a queue ----------------------------------------------------------------------------------------------
-    def _plain(self) -> str:
-        return f"""{self.begin}{_KNOWN},
-  groups AS MATERIALIZED (
-    SELECT '' AS queue, '' AS partition, known.name AS workflow FROM known WHERE known.queue = '')"""
-
     def take(self) -> str:
         return f"""
-  WITH {self._plain()},
+  WITH {self.begin}{_KNOWN},
   wanted AS MATERIALIZED (SELECT '' AS queue, '' AS partition, :limit::bigint + 1 AS count),
   {self._best(PLAIN)},
   ready AS MATERIALIZED (
@@ -255,8 +250,9 @@ class _Search(NamedTuple):
 
     def more(self) -> str:
         return f"""
-  WITH {self._plain()}
-  SELECT 1 FROM groups CROSS JOIN LATERAL {self._first(PLAIN, "groups", "1", "1")} each LIMIT 1
+  WITH {self.begin}{_KNOWN}
+  SELECT 1 FROM (SELECT queue, '' AS partition, name AS workflow FROM known WHERE queue = '') groups
+    CROSS JOIN LATERAL {self._first(PLAIN, "groups", "1", "1")} each LIMIT 1
 """
 
     def _first(self, waits: str, group: str, columns: str, limit: str, *, also: str = "", lock: str = "") -> str:
@@ -269,7 +265,7 @@ class _Search(NamedTuple):
         LIMIT {limit})"""
 
     def _best(self, waits: str) -> str:
-        """How many runs of each group are among the first that are `wanted` in a partition, all `groups` of it together.
+        """How many runs of each group are among the first that are `wanted` in a partition, all groups of it together.
 
         If there is one group, nothing is read. Of many groups, some more than its equal part of each is read first. The last that would be taken of those is a bound
         for what may come of the rest, so that no more of each group are read than needed.
@@ -278,18 +274,20 @@ class _Search(NamedTuple):
         bound = (
             f" AND ({_KEY}) < (coalesce(bound.priority, {2**63 - 1}), coalesce(bound.due, 0), coalesce(bound.uid, ''))"
         )
-        return f"""best AS MATERIALIZED (
-    SELECT groups.*, wanted.count FROM wanted JOIN groups USING (queue, partition)
-    WHERE (SELECT count(*) FROM groups g WHERE g.queue = wanted.queue AND g.partition = wanted.partition) = 1
+        return f"""wanted_of AS MATERIALIZED (
+    SELECT wanted.*, array_agg(known.name) AS workflows FROM wanted JOIN known USING (queue)
+    WHERE wanted.count > 0 GROUP BY wanted.queue, wanted.partition, wanted.count),
+  best AS MATERIALIZED (
+    SELECT queue, partition, workflows[1] AS workflow, count FROM wanted_of WHERE cardinality(workflows) = 1
     UNION ALL
     SELECT first.queue, first.partition, first.workflow, count(*)
-    FROM wanted CROSS JOIN LATERAL (
+    FROM wanted_of wanted CROSS JOIN LATERAL (
       WITH mine AS MATERIALIZED (
-        SELECT *, CASE WHEN count(*) OVER () > {_FEW} THEN 5 * wanted.count / (4 * count(*) OVER ()) + 4 ELSE wanted.count END AS chunk
-        FROM groups WHERE groups.queue = wanted.queue AND groups.partition = wanted.partition),
+        SELECT wanted.queue, wanted.partition, workflow,
+          CASE WHEN cardinality(wanted.workflows) > {_FEW} THEN 5 * wanted.count / (4 * cardinality(wanted.workflows)) + 4 ELSE wanted.count END AS chunk
+        FROM unnest(wanted.workflows) AS each (workflow)),
       begun AS MATERIALIZED (
-        SELECT mine.*, each.* FROM mine CROSS JOIN LATERAL {self._first(waits.format("mine"), "mine", _KEY, "mine.chunk")} each
-        WHERE (SELECT count(*) FROM mine) > 1),
+        SELECT mine.*, each.* FROM mine CROSS JOIN LATERAL {self._first(waits.format("mine"), "mine", _KEY, "mine.chunk")} each),
       bound AS MATERIALIZED (SELECT {_KEY} FROM begun ORDER BY {_KEY} OFFSET wanted.count - 1 LIMIT 1),
       ends AS MATERIALIZED (
         SELECT DISTINCT ON (workflow) begun.*, count(*) OVER (PARTITION BY workflow) AS found
@@ -301,6 +299,7 @@ class _Search(NamedTuple):
       SELECT queue, partition, workflow FROM (
         SELECT queue, partition, workflow, {_KEY} FROM begun UNION ALL SELECT * FROM further) all_of_them
       ORDER BY {_KEY} LIMIT wanted.count) first
+    WHERE cardinality(wanted.workflows) > 1
     GROUP BY 1, 2, 3)"""
 
     # -- queues --------------------------------------------------------------------------------------------------------------
@@ -340,15 +339,16 @@ class _Search(NamedTuple):
         """
         if not self.above:
             following = f"""
-    SELECT min(each.name) FROM known CROSS JOIN LATERAL (
-      SELECT partition AS name FROM runs WHERE {WAITS} AND queue = :queue AND workflow = known.name AND partition > {{after}}
-      ORDER BY {_ORDER} LIMIT 1) each WHERE known.queue = :queue"""
+        SELECT partition AS name FROM runs WHERE {WAITS} AND queue = :queue AND workflow = known.name AND partition > {{after}}
+          AND {CLAIMABLE.postgres} ORDER BY {_ORDER} LIMIT 1"""
             return f"""
-  WITH RECURSIVE {_KNOWN},
-  found (name) AS (
-    SELECT ({following.format(after=":after")})
-    UNION ALL SELECT ({following.format(after="found.name")}) FROM found WHERE name IS NOT NULL)
-  SELECT name FROM found WHERE name IS NOT NULL AND {self._fits("found.name")} IS NOT NULL LIMIT :most
+  WITH {_KNOWN}
+  SELECT DISTINCT each.name FROM known CROSS JOIN LATERAL (
+    WITH RECURSIVE found (name) AS (
+      SELECT * FROM ({following.format(after=":after")}) first
+      UNION ALL SELECT following.name FROM found CROSS JOIN LATERAL ({following.format(after="found.name")}) following)
+    SELECT name FROM found LIMIT :most) each
+  WHERE known.queue = :queue ORDER BY each.name LIMIT :most
 """
         group = "queue = :queue AND workflow = known.name AND partition > :after"
         others = _walk("partition", f"{WAITS} AND queue = :queue AND workflow = known.name", "gap.low", "gap.high")
@@ -369,9 +369,6 @@ class _Search(NamedTuple):
         return f"""
   WITH {self.begin}{_KNOWN},
   {wanted},
-  groups AS MATERIALIZED (
-    SELECT wanted.queue, wanted.partition, known.name AS workflow FROM wanted JOIN known ON known.queue = wanted.queue
-    WHERE wanted.count > 0),
   {self._best(waits)},
   chosen AS MATERIALIZED (
     SELECT each.place FROM best CROSS JOIN LATERAL {self._first(waits.format("best"), "best", _PLACE, "best.count", lock=_LOCK)} each)

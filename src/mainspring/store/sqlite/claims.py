@@ -66,7 +66,9 @@ _NEXT_DUE = f"""
     SELECT min(deadline) FROM runs
     WHERE {EXPIRES})
 """
-_NEXT_PARTITION = f"SELECT min(partition) FROM runs INDEXED BY runs_waiting WHERE {_QUEUED} AND workflow = :name AND partition >"
+_NEXT_PARTITION = (
+    f"SELECT min(partition) FROM runs INDEXED BY runs_waiting WHERE {_QUEUED} AND workflow = :name AND partition >"
+)
 _PARTITIONS = f"""
   WITH RECURSIVE known (name, print) AS MATERIALIZED (SELECT key, value FROM json_each(:functions)),
   found (name) AS (
