@@ -1,7 +1,8 @@
-"""A batch on PostgreSQL costs as much as its writes together, not as their square: no part of it is compared with each of another."""
+"""A batch or a claim on PostgreSQL costs as much as its parts together, not as their square: none is compared with each of the others."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -11,10 +12,11 @@ from mainspring.model.states import State
 from mainspring.store.open import open_store
 from mainspring.store.postgres import bulk_statements as text
 from mainspring.store.postgres.bulk import ends_alike
+from mainspring.store.postgres.claim_statements import FULL
 from mainspring.store.postgres.dialect import Dialect
 from mainspring.store.postgres.libpq import to_json
 from mainspring.store.writes import Finish
-from tests.store.build import NOW, StoreSettings, owned, start
+from tests.store.build import NOW, StoreSettings, owned, request, run, start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,18 +35,54 @@ def test_ends_of_many_runs(postgres_url: str, statement: str, *, analysed: bool)
     store.open()
     start(store, *(owned(f"r{n}", uid=f"{n:05d}") for n in range(MANY)))
     store.close()
-    explain = b"EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) "
     with psycopg.connect(postgres_url) as db:
         if analysed:
             db.execute("ANALYZE")
-        row = db.execute(explain + Dialect("mainspring")(statement), WAYS[statement]).fetchone()
-        assert row is not None
-        nodes = list(_nodes(row[0][0]["Plan"]))
+        nodes = _plan(db, statement, WAYS[statement])
     assert nodes[0]["Actual Rows"] == MANY
-    handled = [
-        (node["Actual Rows"] + node.get("Rows Removed by Join Filter", 0)) * node["Actual Loops"] for node in nodes
-    ]
-    assert max(handled) <= 2 * MANY
+    assert max(map(_handled, nodes)) <= 2 * MANY
+
+
+@pytest.mark.parametrize("functions", [1, 2, 6])
+def test_a_claim_from_many_partitions(postgres_url: str, functions: int) -> None:
+    names = [f"wf{number}" for number in range(functions)]
+    asked = request(functions=dict.fromkeys(names, ""))
+    values: dict[str, Any] = {
+        "wanted": json.dumps([{"queue": "q", "partition": f"p{n}", "count": 1} for n in range(MANY)]),
+        "known": json.dumps([{"queue": "q", "name": name} for name in names]),
+        "functions": json.dumps(dict(asked.functions)),
+        "kinds": "{}",
+        "methods": [],
+        "instances": [],
+        "compatible": False,
+        "version": asked.version,
+        "worker": asked.worker,
+        "now": NOW,
+    }
+    store = open_store(postgres_url, StoreSettings())
+    store.open()
+    for name in names:
+        start(store, *(run(f"{name}-{n}", workflow=name, queue="q", partition=f"p{n}") for n in range(MANY)))
+    store.close()
+    with psycopg.connect(postgres_url) as db:
+        db.execute("ANALYZE")
+        nodes = _plan(db, FULL.take_shares, values)
+    assert nodes[0]["Actual Rows"] == MANY
+    assert max(map(_handled, nodes)) <= 3 * functions * MANY
+
+
+def _plan(db: psycopg.Connection, statement: str, values: dict[str, Any]) -> list[dict[str, Any]]:
+    """Execute a statement, and return the nodes of its plan with what each of them did."""
+    explained = b"EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) " + Dialect("mainspring")(statement)
+    row = db.execute(explained, values).fetchone()
+    assert row is not None
+    return list(_nodes(row[0][0]["Plan"]))
+
+
+def _handled(node: dict[str, Any]) -> int:
+    """Return the rows that a node read or produced."""
+    removed = node.get("Rows Removed by Join Filter", 0) + node.get("Rows Removed by Filter", 0)
+    return int((node["Actual Rows"] + removed) * node["Actual Loops"])
 
 
 def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -62,6 +62,7 @@ CASES = [
     ("parent", page(parent=("a",))),
     ("waiting", PerDatabase(claim_statements.FULL.take_shares, claims._GROUP.format(waits=claims._QUEUED))),
     ("waiting", PerDatabase(claim_statements.FULL.known, claims._NEXT_NAME.format(waits=claims._QUEUED))),
+    ("waiting", PerDatabase(claim_statements.FULL.partitions, claims._PARTITIONS)),
     ("failed", page(stranded=True)),
     ("failed", page(states=("failed", "cancelled"))),
     ("failed", runs.STRAND),
