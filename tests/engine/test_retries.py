@@ -133,6 +133,41 @@ async def test_a_test_of_exceptions_that_raises_is_the_outcome(store_url: str) -
         assert [step.attempts for step in record(app, "a")] == [1]
 
 
+@pytest.mark.parametrize("colour", ["async", "def"])
+@pytest.mark.parametrize("exit_", [SystemExit(3), asyncio.CancelledError("x"), GeneratorExit()])
+async def test_a_test_of_exceptions_that_exits_or_cancels_ends_its_own_run_and_nothing_else(
+    store_url: str, exit_: BaseException, colour: str
+) -> None:
+    app = App()
+
+    def broken(error: BaseException) -> bool:
+        raise exit_
+
+    policy = Retry(5, on=broken)
+
+    @app.step(retry=policy)
+    async def flaky() -> None:
+        raise KeyError("x")
+
+    @app.workflow
+    async def together() -> None:
+        await asyncio.gather(flaky(), flaky())
+
+    async def fails() -> None:
+        raise KeyError("y")
+
+    def fails_blocking() -> None:
+        raise KeyError("y")
+
+    workflow: Any = app.workflow(retry=policy)(fails if colour == "async" else fails_blocking)
+
+    async with world(app, url=store_url):
+        with pytest.raises(RuntimeError, match=f"Retry: on=.* raised {type(exit_).__name__}"):
+            await (await together.start()).result()
+        with pytest.raises(KeyError, match="y"):
+            await (await workflow.start()).result()
+
+
 async def test_the_attempt_count_survives_a_crash_between_two_attempts(store_url: str) -> None:
     app, tried = App(), list[float]()
 

@@ -322,6 +322,57 @@ async def test_a_compensation_that_fails_does_not_keep_the_others(store_url: str
         )
 
 
+@pytest.mark.parametrize("blocking", [False, True])
+@pytest.mark.parametrize("error", [asyncio.CancelledError("x"), BaseExceptionGroup("x", [SystemExit(1)])])
+async def test_a_compensation_that_cancels_itself_does_not_keep_the_others(
+    store_url: str, error: BaseException, *, blocking: bool
+) -> None:
+    mine = App()
+
+    @mine.step
+    async def give_back(what: str) -> None:
+        done.append(f"give back {what}")
+
+    @mine.step
+    def gives_up(what: str) -> None:
+        done.append(f"give up {what}")
+        raise error
+
+    def push(undo: Any) -> None:
+        for call in (give_back.bind("a"), gives_up.bind("b"), give_back.bind("c")):
+            undo.push(call)
+
+    @mine.workflow
+    async def order(sleep: float = 0) -> None:
+        async with run.undo() as undo:
+            push(undo)
+            await run.sleep(sleep)
+            raise OSError("no")
+
+    @mine.workflow
+    def blocking_order(sleep: float = 0) -> None:
+        with run.undo() as undo:
+            push(undo)
+            run.sleep.sync(sleep)
+            raise OSError("no")
+
+    function: Any = blocking_order if blocking else order
+    async with world(mine, url=store_url) as w:
+        handle = await function.options(id="fails").start()
+        with pytest.raises(OSError, match="no") as caught:
+            await handle.result()
+        assert "could not undo everything" in str(getattr(caught.value, "__notes__", ""))
+        stopped = await function.options(id="stopped").start(86400)
+        await w.advance("1m")
+        await stopped.cancel("no holiday")
+        with pytest.raises(RunCancelled):
+            await stopped.result()
+        assert done == ["give back c", "give up b", "give back a"] * 2
+        assert (await mine.runs.get("stopped")).reason == (
+            f"no holiday; could not undo everything: {type(error).__name__}: {error}"
+        )
+
+
 async def test_what_was_undone_is_done_again_by_a_retry(store_url: str) -> None:
     async with world(app, url=store_url) as w:
         handle = await trip.options(id="a").start("flight", sleep=60)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -44,18 +45,23 @@ def shop(url: str, payloads: PayloadCodec | None) -> tuple[App, Any, Any, Any]:
 class Faulty:
     """A codec that fails while it is told to."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: type[BaseException] = RuntimeError) -> None:
         self.encoding = self.decoding = True
+        self.kind = kind
 
     def encode(self, data: bytes) -> bytes:
         if not self.encoding and b"secret" in data:
-            raise RuntimeError(f"cannot encode {data!r}")
+            raise self.kind(f"cannot encode {data!r}")
         return data[::-1]
 
     def decode(self, data: bytes) -> bytes:
         if not self.decoding:
-            raise RuntimeError("cannot decode")
+            raise self.kind("cannot decode")
         return data[::-1]
+
+
+each_kind = pytest.mark.parametrize("kind", [RuntimeError, asyncio.CancelledError, SystemExit])
+"""A codec that awaits a key service may be cancelled. It is called on threads that work for all runs."""
 
 
 async def test_what_was_written_before_there_was_a_codec_stays_readable(store_url: str) -> None:
@@ -107,13 +113,14 @@ async def test_a_worker_without_the_codec_says_what_it_cannot_read(store_url: st
             await forgetful.handle("one").result(timeout=20)
 
 
-async def test_a_run_that_cannot_be_decoded_fails_alone_and_says_why(store_url: str) -> None:
-    codec = Faulty()
+@each_kind
+async def test_a_run_that_cannot_be_decoded_fails_alone_and_says_why(store_url: str, kind: type[BaseException]) -> None:
+    codec = Faulty(kind)
     app, twice, _, _ = shop(store_url, codec)
     await twice.options(id="unreadable").start("ab")
     codec.decoding = False
     async with app:
-        with pytest.raises(PayloadError, match="input of run unreadable cannot be decoded: RuntimeError"):
+        with pytest.raises(PayloadError, match=f"input of run unreadable cannot be decoded: {kind.__name__}"):
             await app.handle("unreadable").result(timeout=20)
         codec.decoding = True
         assert await twice("cd") == "cdcd"
@@ -121,8 +128,11 @@ async def test_a_run_that_cannot_be_decoded_fails_alone_and_says_why(store_url: 
         assert await app.handle("unreadable").result(timeout=20) == "abab"
 
 
-async def test_a_value_that_cannot_be_encoded_is_the_error_of_its_step(store_url: str) -> None:
-    codec = Faulty()
+@each_kind
+async def test_a_value_that_cannot_be_encoded_is_the_error_of_its_step(
+    store_url: str, kind: type[BaseException]
+) -> None:
+    codec = Faulty(kind)
     app, twice, _, _ = shop(store_url, codec)
 
     @app.step
@@ -135,10 +145,10 @@ async def test_a_value_that_cannot_be_encoded_is_the_error_of_its_step(store_url
 
     codec.encoding = False
     async with app:
-        with pytest.raises(PayloadError, match="input of run refused cannot be encoded: RuntimeError"):
+        with pytest.raises(PayloadError, match=f"input of run refused cannot be encoded: {kind.__name__}"):
             await twice.options(id="refused").start("secret")
         assert list(await app.runs.list(id_prefix="refused")) == []
-        with pytest.raises(Exception, match="cannot be encoded: RuntimeError") as caught:
+        with pytest.raises(Exception, match=f"cannot be encoded: {kind.__name__}") as caught:
             await keeps.options(id="run-of-keeps")("x")
         assert "run-of-keeps" in str(caught.value)
         assert await twice("cd") == "cdcd"

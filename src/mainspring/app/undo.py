@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Self
 
 from mainspring.app.functions.functions import as_call
+from mainspring.codec import summarize_exception
 from mainspring.engine.calls import was_closed
 from mainspring.engine.drivers import drive, drive_blocking
 from mainspring.engine.operations import undo
@@ -83,8 +84,8 @@ class Undo:
             for flow in self._compensations(error, failures):
                 try:
                     await _uninterrupted(ex, flow, cancelled)
-                except Exception as failed:  # noqa: BLE001  (the other compensations are made all the same)
-                    failures.append(f"{type(failed).__name__}: {failed}")
+                except BaseException as failed:  # noqa: BLE001  (the other compensations are made all the same)
+                    failures.append(_failure(ex, failed))
         finally:
             ex.end_compensating()
         self._tell(error, failures)
@@ -100,8 +101,8 @@ class Undo:
         for flow in self._compensations(error, failures):
             try:
                 drive_blocking(ex, flow)
-            except Exception as failed:  # noqa: BLE001
-                failures.append(f"{type(failed).__name__}: {failed}")
+            except BaseException as failed:  # noqa: BLE001
+                failures.append(_failure(ex, failed))
         self._tell(error, failures)
 
     def _leave(self) -> Flow:
@@ -144,6 +145,14 @@ class Undo:
                 error.add_note(text)
         if error is None and ex.undoing is not None:
             raise ex.undoing  # the run was stopped in the block: the code after the block is not executed
+
+
+def _failure(ex: Execution, error: BaseException) -> str:
+    """Describe what a compensation raised: the others are made all the same, also if it cancelled itself. Raise what ends the code."""
+    ends = isinstance(error, (Halt, KeyboardInterrupt, GeneratorExit)) or ex.signal is not None
+    if ends and not isinstance(error, Exception):
+        raise error
+    return summarize_exception(error)
 
 
 async def _uninterrupted(ex: Execution, flow: Flow, cancelled: list[asyncio.CancelledError]) -> Any:

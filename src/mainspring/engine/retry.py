@@ -86,7 +86,12 @@ class Retry:
         wanted: Any = self.on
         if isinstance(wanted, (tuple, type)):
             return isinstance(error, wanted)
-        answer = wanted(error)
+        try:
+            answer = wanted(error)
+        except (Exception, KeyboardInterrupt):
+            raise
+        except BaseException as exit_:  # it would end or cancel what asks, and not just give up the attempts
+            raise RuntimeError(f"Retry: on={wanted!r} raised {type(exit_).__name__}") from exit_
         if inspect.isawaitable(
             answer
         ):  # of a plain function that calls a coroutine function, which nothing shows before

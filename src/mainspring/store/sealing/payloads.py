@@ -77,13 +77,19 @@ class Payloads:
     def _encoded(self, text: str, what: str) -> str:
         try:
             return base64.b64encode(self._codec.encode(text.encode())).decode()
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except (
+            BaseException
+        ) as error:  # a cancellation or exit of the codec's must not end the thread that commits for all
             raise PayloadError(f"{what} cannot be encoded: {_cause(error)}") from error
 
     def _decoded(self, encoded: str, what: str) -> str:
         try:
             return self._codec.decode(base64.b64decode(encoded)).decode()
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise PayloadError(f"{what} cannot be decoded: {_cause(error)}") from error
 
     # -- exceptions ----------------------------------------------------------------------------------------------------
@@ -156,7 +162,7 @@ class Payloads:
         return json.dumps(declared)
 
 
-def _cause(error: Exception) -> str:
+def _cause(error: BaseException) -> str:
     """The cause of a codec's failure. Its message may quote the value, unless it is an error of the library."""
     return str(error) if isinstance(error, PayloadError) else type(error).__name__
 
