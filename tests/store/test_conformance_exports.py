@@ -36,12 +36,11 @@ from tests.store.build import (
 from tests.support.samples import covering
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from mainspring.store.protocol import Store
-    from mainspring.store.sql.dialect import Sql
-    from mainspring.store.transaction import Read, Rows
+    from mainspring.store.transaction import Script
     from tests.support.postgres import PostgresServer
 
 LATER = NOW + 60 * SECOND
@@ -157,21 +156,19 @@ def test_an_export_is_of_one_moment(store: Store, other: Store, monkeypatch: pyt
         done(other, finish("a"))
         done(other, finish("b"))
 
-    @contextlib.contextmanager
-    def disturbed(ids: Sequence[str]) -> Generator[Read]:
-        """After the first read everything changes."""
-        with snapshot(ids) as rows:
-            reads = 0
+    def disturbed(script: Script[Any], ids: Sequence[str]) -> Any:
+        def work() -> Script[Any]:
+            """After the first read everything changes."""
+            rows = yield next(script)
+            end_all()
+            while True:
+                try:
+                    statement = script.send(rows)
+                except StopIteration as over:
+                    return over.value
+                rows = yield statement
 
-            def read(sql: Sql, **values: Any) -> Rows:
-                nonlocal reads
-                reads += 1
-                found: Rows = rows(sql, **values)
-                if reads == 1:
-                    end_all()
-                return found
-
-            yield read
+        return snapshot(work(), ids)
 
     monkeypatch.setattr(transactor, "snapshot", disturbed)
     records = store.management.dump(["a", "b"])

@@ -27,7 +27,6 @@ from mainspring.store.sql.steps import WAITERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from contextlib import AbstractContextManager
 
     from mainspring.store.sql.dialect import Dialect, Sql
 
@@ -78,8 +77,8 @@ class Transactor(Protocol):
         """Read with one statement."""
         ...
 
-    def snapshot(self, ids: Sequence[str]) -> AbstractContextManager[Read]:
-        """Read with several statements in one snapshot. Without one, the runs and their descendants are locked instead."""
+    def snapshot(self, script: Script[T], ids: Sequence[str] = ()) -> T:
+        """Run a script that only reads, in one snapshot. Without one, these runs and their descendants are locked instead."""
         ...
 
 

@@ -16,11 +16,11 @@ from mainspring.store.sql_store import SqlStore
 from mainspring.store.transaction import Transaction, run_script
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
     from mainspring.store.sealing.payloads import Payloads
     from mainspring.store.sql.dialect import Dialect, Sql
-    from mainspring.store.transaction import AsyncExecutor, Executor, Read, Rows, Script, Values
+    from mainspring.store.transaction import AsyncExecutor, Executor, Rows, Script, Values
 
 T = TypeVar("T")
 Inside: TypeAlias = SqlStore
@@ -149,12 +149,11 @@ class _JoinedTransactor:
             for values in rows:
                 self._executor.execute(statement, values)
 
-    @contextlib.contextmanager
-    def snapshot(self, ids: Sequence[str]) -> Generator[Read]:
-        """Statements of a user's transaction may see different snapshots, so the runs are locked instead."""
+    def snapshot(self, script: Script[T], ids: Sequence[str] = ()) -> T:
+        """Run a script that reads. Its statements may see different snapshots, so the runs are locked."""
         tx = Transaction(self._joined.dialect, 0, users=True)
         run_script(tx.lock_tree(ids), self._executor)
-        yield self.read
+        return run_script(script, self._executor)
 
 
 _SAVEPOINT: tuple[str, dict[str, Any]] = ("SAVEPOINT mainspring_nested", {})

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mainspring.store.postgres.database import Connection, Database
     from mainspring.store.postgres.dialect import Dialect
     from mainspring.store.sql.dialect import Sql
-    from mainspring.store.transaction import Read, Rows, Script, Values
+    from mainspring.store.transaction import Rows, Script, Values
 
 T = TypeVar("T")
 UsersConnection: TypeAlias = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
@@ -129,12 +129,10 @@ class PostgresTransactor:
             for statement, values in work:
                 cursor.executemany(self._dialect(statement), values)
 
-    @contextlib.contextmanager
-    def snapshot(self, ids: Sequence[str]) -> Generator[Read]:
+    def snapshot(self, script: Script[T], ids: Sequence[str] = ()) -> T:
         del ids  # a snapshot needs no locks
         with self._db.snapshot() as connection:
-            executor = PostgresExecutor(connection, self._dialect)
-            yield lambda sql, **values: executor.execute(sql, values)
+            return run_script(script, PostgresExecutor(connection, self._dialect))
 
 
 def wait_for(connection: Connection, dialect: Dialect, blocked: Blocked) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,12 +13,12 @@ from mainspring.store.transaction import Transaction, run_script
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from mainspring.store.changes import Changes
     from mainspring.store.sql.dialect import Sql
     from mainspring.store.sqlite.database import Database
-    from mainspring.store.transaction import Read, Rows, Script, Values
+    from mainspring.store.transaction import Rows, Script, Values
 
 
 _SIZES = (64, 16, 4, 1)
@@ -151,9 +150,7 @@ class SqliteTransactor:
         with self._db.read() as connection:
             return SqliteExecutor(connection).execute(sql, values)
 
-    @contextlib.contextmanager
-    def snapshot(self, ids: Sequence[str]) -> Generator[Read]:
+    def snapshot(self, script: Script[T], ids: Sequence[str] = ()) -> T:
         del ids  # a snapshot needs no locks
         with self._db.snapshot() as connection:
-            executor = SqliteExecutor(connection)
-            yield lambda sql, **values: executor.execute(sql, values)
+            return run_script(script, SqliteExecutor(connection))

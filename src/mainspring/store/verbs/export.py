@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from mainspring.errors import Conflict, InvalidInput, NotFound
 from mainspring.model.states import State
-from mainspring.store.sql.conditions import awaited_end, has_wait, undoable
+from mainspring.store.sql.conditions import has_wait, undoable, wait_is_over
 from mainspring.store.sql.dialect import json_columns
-from mainspring.store.sql.messages import MESSAGE_COLUMNS, PUBLISHED_COLUMNS, arrived
+from mainspring.store.sql.messages import MESSAGE_COLUMNS, PUBLISHED_COLUMNS
 from mainspring.store.sql.records import RUN_COLUMNS, STEP_COLUMNS, to_run, to_step
 from mainspring.store.sql.runs import by_uids
 from mainspring.store.verbs.revive import require_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from mainspring.model.runs import Run, Step
-    from mainspring.store.transaction import Read, Script, Transaction
+    from mainspring.store.transaction import Script, Transaction
 
 FORMAT = 1
 LOG_COLUMNS = ("run", "at", "level", "logger", "message", "step", "position", "attempt", "worker")
@@ -56,7 +56,7 @@ _ENDED = "SELECT 1 FROM runs WHERE id = :run AND completed IS NOT NULL"
 _UID = by_uids("id")
 _WAKE = f"""
   UPDATE runs SET state = 'queued', due = :now
-  WHERE id = :run AND state = 'waiting' AND ({awaited_end("runs")} OR {arrived("runs")} OR NOT {has_wait("runs")})
+  WHERE id = :run AND state = 'waiting' AND ({wait_is_over("runs")} OR NOT {has_wait("runs")})
 """
 _STOP = f"""
   UPDATE runs SET state = CASE WHEN {undoable("runs")} THEN 'queued' ELSE 'cancelled' END,
@@ -67,17 +67,19 @@ _STOP = f"""
 """
 
 
-def dump(read: Read, run_id: str) -> Iterator[dict[str, Any]]:
-    """A run and all its descendants, parents first, each followed by what it recorded. `read` must read from one snapshot."""
-    found = read(_SELECT["runs"], run=run_id)
-    if not found:
-        raise NotFound(f"run {run_id!r} not found")
-    yield _record("runs", found[0])
-    for table in _ORDER:
-        for each in read(_SELECT[table], run=run_id):
-            yield _record(table, each)
-    for (child,) in read(_CHILDREN, run=run_id):
-        yield from dump(read, child)
+def dump(ids: Iterable[str]) -> Script[list[dict[str, Any]]]:
+    """Runs with all their descendants, parents first, each followed by what it recorded. The script must read from one snapshot."""
+    records: list[dict[str, Any]] = []
+    for run_id in ids:
+        run = {"run": run_id}
+        found = yield _SELECT["runs"], run
+        if not found:
+            raise NotFound(f"run {run_id!r} not found")
+        records.append(_record("runs", found[0]))
+        for table in _ORDER:
+            records += [_record(table, each) for each in (yield _SELECT[table], run)]
+        records += yield from dump([row[0] for row in (yield _CHILDREN, run)])
+    return records
 
 
 def load(tx: Transaction, records: Iterable[dict[str, Any]]) -> Script[tuple[int, int]]:

@@ -150,8 +150,7 @@ class Management:
 
         Raises `NotFound` if one of the ids is unknown.
         """
-        with self._transactor.snapshot(ids) as read:
-            return [record for run_id in ids for record in dump(read, run_id)]
+        return self._transactor.snapshot(dump(ids), ids)
 
     # -- changing ------------------------------------------------------------------------------------------------------
     def keep_logs(self, lines: Sequence[dict[str, Any]], now: int) -> None:

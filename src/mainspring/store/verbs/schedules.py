@@ -14,7 +14,6 @@ from mainspring.store.bad_rows import readable, tick_key
 from mainspring.store.schedules import Passed, Revision
 from mainspring.store.sql import schedules as sql
 from mainspring.store.sql.queues import HAS_QUEUE
-from mainspring.store.transaction import run_script
 from mainspring.store.verbs.planning import apply_plans, decide_all, lock_situations, read_situations, write_rows
 
 if TYPE_CHECKING:
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
 
     from mainspring.model.schedules import Backfill, Schedule, Tick
     from mainspring.store.schedules import Decide, Plan, ScheduleFilter, SetAside, Situation, TickFilter
-    from mainspring.store.sql.dialect import Sql
-    from mainspring.store.transaction import Read, Rows, Script, Transaction, Transactor, Values
+    from mainspring.store.transaction import Rows, Script, Transaction, Transactor
 
 _CLOCK = SystemClock()
 _LOCKED = SECOND // 4
@@ -225,9 +223,12 @@ class Schedules:
 
     def situation(self, schedule: str) -> Situation | None:
         """The data that a plan would be made from, read without locks."""
-        with self._transactor.snapshot([]) as read:
-            found = run_script(read_situations(read(sql.LOOK, ids=[schedule]), 0), _Reader(read))
-        return found[0] if found else None
+
+        def look() -> Script[Situation | None]:
+            rows = yield sql.LOOK, {"ids": [schedule]}
+            return next(iter((yield from read_situations(rows, 0))), None)
+
+        return self._transactor.snapshot(look())
 
     def ticks(self, wanted: TickFilter) -> list[Tick]:
         """A page of ticks, latest nominal time first."""
@@ -269,16 +270,6 @@ class _Due:
         self.left = bool(ended) or (self.next is not None and self.next <= now)
         self.found: dict[str, str] = {row[3]: row[4] for row in rows if row[3] is not None}
         """The schedules to plan, with their functions."""
-
-
-class _Reader:
-    """Executes the statements of a script that only reads."""
-
-    def __init__(self, read: Read) -> None:
-        self._read = read
-
-    def execute(self, sql: Sql, values: Values) -> Rows:
-        return self._read(sql, **values)
 
 
 def _rewind(tx: Transaction) -> Script[list[str]]:
