@@ -120,7 +120,7 @@ class Joined:
         inside = SqlStore(_JoinedTransactor(self, executor))
         if self._payloads is None:
             return inside
-        from mainspring.store.sealing.nouns import SealedVerbs  # noqa: PLC0415  (only where values are sealed)
+        from mainspring.store.sealing.verbs import SealedVerbs  # noqa: PLC0415  (only where values are sealed)
 
         return cast("Inside", SealedVerbs(inside, self._payloads))
 

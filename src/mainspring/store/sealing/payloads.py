@@ -11,9 +11,7 @@ import importlib
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mainspring.errors import InvalidInput, PayloadError
 from mainspring.model.payloads import SEALED, UNREADABLE, unescaped
@@ -26,9 +24,6 @@ if TYPE_CHECKING:
 
 KEY = "$payload"
 HIDDEN = "encrypted"
-_SEALED_IN_TRAIL = ("error", "input")
-_TICK_VALUES = ("last_result", "last_failure")
-_parts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def is_sealed(text: str) -> bool:
@@ -59,11 +54,20 @@ def readable(text: str, what: str) -> str:
     return text
 
 
+class Direction(NamedTuple):
+    """Seals texts, or opens them: a value and an exception, each with its name for messages."""
+
+    value: Callable[[str, str], str]
+    error: Callable[[str, str], str]
+
+
 class Payloads:
     """Seals and opens texts with a codec."""
 
     def __init__(self, codec: PayloadCodec) -> None:
         self._codec = codec
+        self.sealing = Direction(self.seal, self.seal_error)
+        self.opening = Direction(self.open, self.open_error)
 
     # -- values --------------------------------------------------------------------------------------------------------
     def seal(self, text: str, what: str) -> str:
@@ -109,57 +113,6 @@ class Payloads:
         """Decode a stored exception."""
         record = json.loads(text)
         return self._decoded(record[KEY], f"the exception of {what}") if KEY in record else text
-
-    # -- parts of records ----------------------------------------------------------------------------------------------
-    def seal_trail(self, text: str, what: str) -> str:
-        """The attempts of a step, with their errors and the hash of the input sealed."""
-        return self._each_attempt(text, lambda error: json.loads(self.seal(json.dumps(error), what)))
-
-    def open_trail(self, text: str, what: str) -> str:
-        return self._each_attempt(text, lambda error: json.loads(self.open(msgspec.json.encode(error).decode(), what)))
-
-    @staticmethod
-    def _each_attempt(text: str, change: Callable[[Any], Any]) -> str:
-        attempts: list[dict[str, Any]] = json.loads(text)
-        changed = [
-            {
-                name: change(value) if name in _SEALED_IN_TRAIL and value is not None else value
-                for name, value in each.items()
-            }
-            for each in attempts
-        ]
-        return json.dumps(changed, ensure_ascii=False)
-
-    def seal_tick(self, text: str, what: str) -> str:
-        """The tick of a run, with the values that its schedule remembers sealed."""
-        return self._each_memory(text, what, self.seal, self.seal_error)
-
-    def open_tick(self, text: str, what: str) -> str:
-        return self._each_memory(text, what, self.open, self.open_error)
-
-    @staticmethod
-    def _each_memory(text: str, what: str, value: Callable[[str, str], str], error: Callable[[str, str], str]) -> str:
-        if not any(f'"{name}"' in text for name in _TICK_VALUES):
-            return text
-        parts = _parts(text)
-        for name, change in zip(_TICK_VALUES, (value, error), strict=True):
-            if name in parts:
-                parts[name] = msgspec.Raw(change(bytes(parts[name]).decode(), what).encode())
-        return msgspec.json.encode(parts).decode()
-
-    def seal_declared(self, text: str, what: str) -> str:
-        """The declaration of a schedule, with its arguments sealed."""
-        return self._with_input(text, what, self.seal)
-
-    def open_declared(self, text: str, what: str) -> str:
-        return self._with_input(text, what, self.open)
-
-    @staticmethod
-    def _with_input(text: str, what: str, change: Callable[[str, str], str]) -> str:
-        declared: dict[str, Any] = json.loads(text)
-        if isinstance(declared.get("input"), str):
-            declared["input"] = change(declared["input"], what)
-        return json.dumps(declared)
 
 
 def _cause(error: BaseException) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
 from mainspring.errors import PayloadError
@@ -12,7 +13,6 @@ from mainspring.model.runs import Claim, Ending, NewRun, Run, Step
 from mainspring.model.schedules import Schedule, ScheduleRun
 from mainspring.store.messages import Entry, Message, Post, PublishedValue, Reading, Reply
 from mainspring.store.schedules import Beginning, Plan, Situation
-from mainspring.store.sealing.payloads import Payloads
 from mainspring.store.verbs import audit
 from mainspring.store.verbs.scheduled_functions import FunctionRow
 from mainspring.store.writes import (
@@ -31,59 +31,95 @@ from mainspring.store.writes import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from mainspring.store.sealing.payloads import Direction, Payloads
+
 R = TypeVar("R")
 
 
-class How(NamedTuple):
-    """How a field is sealed and opened."""
+How: TypeAlias = "Callable[[Direction, str, str], str]"
+"""Seals or opens the text of a field, given its name for messages."""
+_SEALED_IN_TRAIL = ("error", "input")
+_parts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
-    seal: Callable[[Payloads, str, str], str]
-    open: Callable[[Payloads, str, str], str]
+
+# -- kinds of fields -----------------------------------------------------------------------------------------------------
+def _value(to: Direction, text: str, what: str) -> str:
+    return to.value(text, what)
 
 
-_VALUE = How(Payloads.seal, Payloads.open)
-_ERROR = How(Payloads.seal_error, Payloads.open_error)
-_TRAIL = How(Payloads.seal_trail, Payloads.open_trail)
-_TICK = How(Payloads.seal_tick, Payloads.open_tick)
-_DECLARED = How(Payloads.seal_declared, Payloads.open_declared)
+def _error(to: Direction, text: str, what: str) -> str:
+    return to.error(text, what)
 
+
+def _trail(to: Direction, text: str, what: str) -> str:
+    """The attempts of a step, whose errors and hash of the input are values."""
+    attempts: list[dict[str, Any]] = json.loads(text)
+    for attempt in attempts:
+        for name in _SEALED_IN_TRAIL:
+            if attempt.get(name) is not None:
+                # As compact as a sealed value, which is recognized by its beginning.
+                attempt[name] = json.loads(to.value(json.dumps(attempt[name], separators=(",", ":")), what))
+    return json.dumps(attempts, ensure_ascii=False)
+
+
+def _tick(to: Direction, text: str, what: str) -> str:
+    """The tick of a run, with what its schedule remembers of earlier runs."""
+    remembered = {"last_result": to.value, "last_failure": to.error}
+    if not any(f'"{name}"' in text for name in remembered):
+        return text
+    parts = _parts(text)
+    for name, change in remembered.items():
+        if name in parts:
+            parts[name] = msgspec.Raw(change(bytes(parts[name]).decode(), what).encode())
+    return msgspec.json.encode(parts).decode()
+
+
+def _declared(to: Direction, text: str, what: str) -> str:
+    """The declaration of a schedule, with its arguments."""
+    declared: dict[str, Any] = json.loads(text)
+    if isinstance(declared.get("input"), str):
+        declared["input"] = to.value(declared["input"], what)
+    return json.dumps(declared)
+
+
+# -- fields --------------------------------------------------------------------------------------------------------------
 _OF_STEP = "{0.kind} {0.name!r} of run {0.run}"
 _OUTGOING = "a message, event or stream value of run {0.run}"
 _MESSAGE = "message {0.number} of run {0.run}"
 _AUDIT = "audit entry {0.id}"
 _FIELDS: Mapping[type, Mapping[str, tuple[How, str]]] = {
     # runs and steps
-    NewRun: {"input": (_VALUE, "the input of run {0.id}")},
+    NewRun: {"input": (_value, "the input of run {0.id}")},
     Run: {
-        "input": (_VALUE, "the input of run {0.id}"),
-        "output": (_VALUE, "the result of run {0.id}"),
-        "error": (_ERROR, "run {0.id}"),
-        "tick": (_TICK, "the tick of run {0.id}"),
+        "input": (_value, "the input of run {0.id}"),
+        "output": (_value, "the result of run {0.id}"),
+        "error": (_error, "run {0.id}"),
+        "tick": (_tick, "the tick of run {0.id}"),
     },
-    Ending: {"output": (_VALUE, "the result of run {0.id}"), "error": (_ERROR, "run {0.id}")},
-    FunctionRow: {"input": (_VALUE, "the input of run {0.id}"), "error": (_ERROR, "run {0.id}")},
-    Step: {"output": (_VALUE, _OF_STEP), "error": (_ERROR, _OF_STEP), "trail": (_TRAIL, _OF_STEP)},
+    Ending: {"output": (_value, "the result of run {0.id}"), "error": (_error, "run {0.id}")},
+    FunctionRow: {"input": (_value, "the input of run {0.id}"), "error": (_error, "run {0.id}")},
+    Step: {"output": (_value, _OF_STEP), "error": (_error, _OF_STEP), "trail": (_trail, _OF_STEP)},
     # writes
-    Finish: {"output": (_VALUE, "the result of run {0.run}"), "error": (_ERROR, "run {0.run}")},
-    RetryLater: {"error": (_ERROR, "run {0.run}")},
-    ContinueAs: {"input": (_VALUE, "the input of run {0.run}")},
+    Finish: {"output": (_value, "the result of run {0.run}"), "error": (_error, "run {0.run}")},
+    RetryLater: {"error": (_error, "run {0.run}")},
+    ContinueAs: {"input": (_value, "the input of run {0.run}")},
     # messages
-    Post: {"body": (_VALUE, _OUTGOING)},
-    Entry: {"value": (_VALUE, _OUTGOING)},
-    Reply: {"answer": (_VALUE, _OUTGOING), "error": (_ERROR, "run {0.run}")},
-    Message: {"body": (_VALUE, _MESSAGE), "answer": (_VALUE, f"the answer to {_MESSAGE}"), "error": (_ERROR, _MESSAGE)},
-    PublishedValue: {"value": (_VALUE, "{0.key!r} of run {0.run}")},
+    Post: {"body": (_value, _OUTGOING)},
+    Entry: {"value": (_value, _OUTGOING)},
+    Reply: {"answer": (_value, _OUTGOING), "error": (_error, "run {0.run}")},
+    Message: {"body": (_value, _MESSAGE), "answer": (_value, f"the answer to {_MESSAGE}"), "error": (_error, _MESSAGE)},
+    PublishedValue: {"value": (_value, "{0.key!r} of run {0.run}")},
     # schedules
     Schedule: {
-        "input": (_VALUE, "the input of schedule {0.id}"),
-        "last_result": (_VALUE, "schedule {0.id}"),
-        "last_failure": (_ERROR, "schedule {0.id}"),
-        "declared": (_DECLARED, "schedule {0.id}"),
+        "input": (_value, "the input of schedule {0.id}"),
+        "last_result": (_value, "schedule {0.id}"),
+        "last_failure": (_error, "schedule {0.id}"),
+        "declared": (_declared, "schedule {0.id}"),
     },
-    ScheduleRun: {"output": (_VALUE, "run {0.id}"), "error": (_ERROR, "run {0.id}")},
-    Beginning: {"tick": (_TICK, "the tick of run {0.run.id}")},
+    ScheduleRun: {"output": (_value, "run {0.id}"), "error": (_error, "run {0.id}")},
+    Beginning: {"tick": (_tick, "the tick of run {0.run.id}")},
     # actions of operators, which often contain values
-    audit.Entry: {"details": (_VALUE, _AUDIT), "outcome": (_VALUE, _AUDIT)},
+    audit.Entry: {"details": (_value, _AUDIT), "outcome": (_value, _AUDIT)},
 }
 """The fields with users' values. The text names the value in messages of errors."""
 _PARTS: Mapping[type, tuple[str, ...]] = {
@@ -110,7 +146,7 @@ _PLAIN_REASONS = {"interrupted"}
 
 def sealed(payloads: Payloads, record: R) -> R:
     """Seal a record, or a collection of records, before it is stored. Raises `PayloadError` if the codec fails."""
-    made: R = _changed(record, lambda how, text, what: how.seal(payloads, text, what))
+    made: R = _changed(record, lambda how, text, what: how(payloads.sealing, text, what))
     return made
 
 
@@ -119,7 +155,7 @@ def opened(payloads: Payloads, record: R) -> R:
 
     def change(how: How, text: str, what: str) -> str:
         try:
-            return how.open(payloads, text, what)
+            return how(payloads.opening, text, what)
         except PayloadError:
             return text
 
@@ -129,7 +165,7 @@ def opened(payloads: Payloads, record: R) -> R:
 
 def opened_exactly(payloads: Payloads, record: R) -> R:
     """Open a record for the code that needs its values. Raises `PayloadError` if one cannot be decoded."""
-    made: R = _changed(record, lambda how, text, what: how.open(payloads, text, what))
+    made: R = _changed(record, lambda how, text, what: how(payloads.opening, text, what))
     return made
 
 

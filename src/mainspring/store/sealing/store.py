@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from mainspring.errors import PayloadError
 from mainspring.model.runs import error_record
 from mainspring.model.states import State
-from mainspring.store.sealing.nouns import SealedVerbs
 from mainspring.store.sealing.payloads import Payloads
 from mainspring.store.sealing.records import opened, opened_exactly, sealed
+from mainspring.store.sealing.verbs import SealedVerbs
 from mainspring.store.writes import Finish, run_of
 
 if TYPE_CHECKING:

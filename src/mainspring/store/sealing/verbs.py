@@ -1,9 +1,9 @@
-"""The parts of a store with their values sealed: their verbs seal what they store, and open what they return."""
+"""The verbs of a store that seal what they store and open what they return, part by part."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from mainspring.errors import PayloadError
 from mainspring.store.sealing.payloads import is_sealed
@@ -21,21 +21,31 @@ if TYPE_CHECKING:
     from mainspring.store.verbs.schedules import Schedules
 
 _LOG_MESSAGE = LOG_COLUMNS.index("message")
+_OPENED: Mapping[str, Mapping[str, Callable[[Payloads, Any], Any]]] = {
+    "store": dict.fromkeys(("endings", "run", "runs", "steps", "step"), opened),
+    "messages": {
+        **dict.fromkeys(("next", "asked", "event", "events", "stream"), opened_exactly),
+        **dict.fromkeys(("streams", "received"), opened),
+    },
+    "functions": dict.fromkeys(("get", "page"), opened),
+    "schedules": dict.fromkeys(("get", "page", "situation"), opened),
+    "management": {},
+    "audit": {"entries": opened},
+}
+"""By part of a store: the verbs whose answers have values, and how to open them."""
 
 
 class Sealed:
-    """A part of a store. Verbs that are neither overridden nor in `opens` are those of the part itself."""
+    """A part of a store. Its verbs are those of the part itself, unless they are overridden. The answers of `verbs` are opened."""
 
-    opens: ClassVar[Mapping[str, Callable[[Payloads, Any], Any]]] = {}
-    """The verbs whose answers have values, and how to open them."""
-
-    def __init__(self, inner: Any, payloads: Payloads) -> None:
+    def __init__(self, inner: Any, payloads: Payloads, verbs: Mapping[str, Callable[[Payloads, Any], Any]]) -> None:
         self._inner = inner
         self._payloads = payloads
+        self._opened = verbs
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)
-        how = self.opens.get(name)
+        how = self._opened.get(name)
         if how is None:
             return found
 
@@ -45,25 +55,9 @@ class Sealed:
         return opening
 
 
-class SealedMessages(Sealed):
-    """See `mainspring.store.verbs.messages.Messages`."""
-
-    opens: ClassVar = {
-        **dict.fromkeys(("next", "asked", "event", "events", "stream"), opened_exactly),
-        **dict.fromkeys(("streams", "received"), opened),
-    }
-
-
-class SealedFunctions(Sealed):
-    """See `mainspring.store.verbs.scheduled_functions.Functions`."""
-
-    opens: ClassVar = dict.fromkeys(("get", "page"), opened)
-
-
 class SealedSchedules(Sealed):
     """See `mainspring.store.verbs.schedules.Schedules`."""
 
-    opens: ClassVar = dict.fromkeys(("get", "page", "situation"), opened)
     _inner: Schedules
 
     def create(
@@ -138,7 +132,6 @@ class SealedManagement(Sealed):
 class SealedAudit(Sealed):
     """See `mainspring.store.verbs.audit.Audit`."""
 
-    opens: ClassVar = {"entries": opened}
     _inner: Audit
 
     def note(self, entry: Entry) -> None:
@@ -151,12 +144,10 @@ class SealedAudit(Sealed):
 class SealedVerbs(Sealed):
     """See `mainspring.store.sql_store.SqlStore`: the verbs of a store, or of a user's transaction on it."""
 
-    opens: ClassVar = dict.fromkeys(("endings", "run", "runs", "steps", "step"), opened)
-
     def __init__(self, inner: Any, payloads: Payloads) -> None:
-        super().__init__(inner, payloads)
-        self.messages = SealedMessages(inner.messages, payloads)
-        self.schedules = SealedSchedules(inner.schedules, payloads)
-        self.management = SealedManagement(inner.management, payloads)
-        self.functions = SealedFunctions(inner.functions, payloads)
-        self.audit = SealedAudit(inner.audit, payloads)
+        super().__init__(inner, payloads, _OPENED["store"])
+        self.messages = Sealed(inner.messages, payloads, _OPENED["messages"])
+        self.schedules = SealedSchedules(inner.schedules, payloads, _OPENED["schedules"])
+        self.management = SealedManagement(inner.management, payloads, _OPENED["management"])
+        self.functions = Sealed(inner.functions, payloads, _OPENED["functions"])
+        self.audit = SealedAudit(inner.audit, payloads, _OPENED["audit"])
