@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mainspring.model.runs import StepKind
     from mainspring.store.external.join import Inside
     from mainspring.store.external.other_database import OtherDatabase
-    from mainspring.store.external.transactions import OpenSession, Within
+    from mainspring.store.external.transactions import Session, Within
 
 
 _ONCE = Retry(1)
@@ -141,7 +141,7 @@ class TransactionCall(Struct):
             of_library=True,
         )
 
-    def made(self, session: OpenSession) -> Any:
+    def made(self, session: Session) -> Any:
         """Call the function with its connection or session and its arguments."""
         if self.of_library:
             return session.joined.within(self.fn)

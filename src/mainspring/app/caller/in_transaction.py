@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from mainspring.model.runs import Ending, NewRun, StepKind
     from mainspring.store.external.deferred import Deferred
     from mainspring.store.external.join import Inside
-    from mainspring.store.external.transactions import OpenSession
+    from mainspring.store.external.transactions import Session
     from mainspring.store.messages import Outgoing, Table
     from mainspring.store.protocol import Store
     from mainspring.store.transaction import Script, Transaction
@@ -311,7 +311,7 @@ def _deferred_together(deferred: Deferred | None) -> Generator[None]:
         raise
 
 
-def _open(scope: TransactionScope, call: TransactionCall) -> OpenSession:
+def _open(scope: TransactionScope, call: TransactionCall) -> Session:
     """Return the open transaction that a call inside it becomes part of."""
     if scope.elsewhere is not None and call.database is not None and scope.database is call.database:
         return scope.elsewhere

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from mainspring.model.runs import NewRun, StepKind
     from mainspring.model.states import State
     from mainspring.store.external.join import Inside
-    from mainspring.store.external.transactions import OpenSession
+    from mainspring.store.external.transactions import Session
     from mainspring.store.messages import Message, Post, PublishedValue, Reading, Table
     from mainspring.store.protocol import Store
     from mainspring.store.sql.dialect import Sql
@@ -162,7 +162,7 @@ class Outside:
         """
         locks: list[tuple[Sql, Values]] = []
 
-        async def work(session: OpenSession) -> Any:
+        async def work(session: Session) -> Any:
             if locks:
                 await session.joined.lock(locks)
             with self._scope(call, session):
@@ -184,7 +184,7 @@ class Outside:
                 seconds = pause(failed, self.runtime.ids.new())
                 await asyncio.sleep(seconds) if call.is_async else time.sleep(seconds)  # noqa: ASYNC251  (on a thread)
 
-    async def _make(self, call: TransactionCall, work: Callable[[OpenSession], Coroutine[Any, Any, R]]) -> R:
+    async def _make(self, call: TransactionCall, work: Callable[[Session], Coroutine[Any, Any, R]]) -> R:
         """Open a transaction in the database it belongs to, do `work` in it, and commit it."""
         if call.database is not None:
             return await call.database.transact(work, call.wants, call.isolation)

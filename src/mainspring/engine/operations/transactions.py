@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from mainspring.engine.replay.execution import Execution
     from mainspring.model.runs import Run
     from mainspring.store.external.other_database import OtherDatabase
-    from mainspring.store.external.transactions import OpenSession, Session
+    from mainspring.store.external.transactions import Session
 
 R = TypeVar("R")
 log = logging.getLogger("mainspring.engine")
@@ -247,7 +247,7 @@ class _Inside:
             self._leave()
 
 
-async def _called(ex: Execution, effect: Transact, scope: TransactionScope, session: OpenSession) -> str:
+async def _called(ex: Execution, effect: Transact, scope: TransactionScope, session: Session) -> str:
     """Call the function inside the open transaction. Return its result as stored."""
     call = effect.call
     exits = EXITS if call.is_async else exits_of(ex)
@@ -269,7 +269,7 @@ async def _make_in_other_database(ex: Execution, effect: Transact, database: Oth
     Only the first attempt can skip the lookup whether the transaction was committed before.
     """
 
-    async def there(session: OpenSession) -> Outcome:
+    async def there(session: Session) -> Outcome:
         scope = _scope_elsewhere(ex, effect, session)
         return _sealed_outcome(ex, await _called(ex, effect, scope, session), scope.wishes.encode())
 
@@ -300,7 +300,7 @@ def _check_owner(ex: Execution, effect: Transact) -> None:
         raise StoppedFirst
 
 
-def _scope_elsewhere(ex: Execution, effect: Transact, session: OpenSession) -> TransactionScope:
+def _scope_elsewhere(ex: Execution, effect: Transact, session: Session) -> TransactionScope:
     record = effect.record
     step = StepScope(ex, record.position, record.attempts, record.name)
     return TransactionScope(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mainspring.engine.replay.execution import Execution
     from mainspring.store.external.join import Joined
     from mainspring.store.external.other_database import OtherDatabase
-    from mainspring.store.external.transactions import OpenSession, Session
+    from mainspring.store.external.transactions import Session
 
 
 _LIBRARY = f"{Path(__file__).parents[2]}/"
@@ -234,7 +234,7 @@ class TransactionScope:
         joined: Joined | None,
         *,
         session: Session | None = None,
-        elsewhere: OpenSession | None = None,
+        elsewhere: Session | None = None,
         database: OtherDatabase | None = None,
         step: StepScope | None = None,
         recorded: bool = False,

@@ -21,7 +21,7 @@ from mainspring.store.sqlite.transactions import SqliteSession
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from mainspring.store.external.transactions import OpenSession
+    from mainspring.store.external.transactions import Session
     from mainspring.store.external.tx import Cursor
 
 T = TypeVar("T")
@@ -35,9 +35,7 @@ class Backend(Protocol):
 
     @property
     def on_postgres(self) -> bool: ...
-    async def atransact(
-        self, work: Callable[[OpenSession], Awaitable[T]], wants: Wants, isolation: str | None
-    ) -> T: ...
+    async def atransact(self, work: Callable[[Session], Awaitable[T]], wants: Wants, isolation: str | None) -> T: ...
     def close(self) -> None: ...
 
 
@@ -50,7 +48,7 @@ class SqliteBackend:
     def __init__(self, path: str) -> None:
         self._path = path
 
-    async def atransact(self, work: Callable[[OpenSession], Awaitable[T]], wants: Wants, isolation: str | None) -> T:
+    async def atransact(self, work: Callable[[Session], Awaitable[T]], wants: Wants, isolation: str | None) -> T:
         del isolation  # one writer at a time: always serializable
         if wants in {Wants.PSYCOPG, Wants.PSYCOPG_ASYNC}:
             raise InvalidInput(f"the database of this transaction is a SQLite file, which has no {wants.value}")
@@ -114,8 +112,7 @@ class _AlchemySession(JoinedSession):
         cursor: Cursor = self._db.exec_driver_sql(spelled, (values if by_name else tuple(values)) or None)
         return cursor
 
-    async def flush(self) -> None:
-        await super().flush()
+    def require_open(self) -> None:
         if self._db.dialect.name == "sqlite" and not self.joined.is_async:
             require_open(self._db)
 
@@ -127,7 +124,7 @@ class EngineBackend:
         self._engine = UsersEngine(engine)
         self.on_postgres: bool = engine.dialect.name == "postgresql"
 
-    async def atransact(self, work: Callable[[OpenSession], Awaitable[T]], wants: Wants, isolation: str | None) -> T:
+    async def atransact(self, work: Callable[[Session], Awaitable[T]], wants: Wants, isolation: str | None) -> T:
         del wants
         async with self._engine.begun(isolation) as connection:
             return await work(_AlchemySession(connection, is_async=self._engine.is_async))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Sequence
 
     from mainspring.store.external.backends import Backend
-    from mainspring.store.external.transactions import OpenSession, Session, Transactions
+    from mainspring.store.external.transactions import Session, Transactions
     from mainspring.store.transaction import Script
 
 T = TypeVar("T")
@@ -86,14 +86,14 @@ class OtherDatabase:
     def _is_async_engine(self) -> bool:
         return hasattr(self.database, "sync_engine")
 
-    async def transact(self, work: Callable[[OpenSession], Awaitable[T]], wants: Wants, isolation: str | None) -> T:
+    async def transact(self, work: Callable[[Session], Awaitable[T]], wants: Wants, isolation: str | None) -> T:
         """Execute a transaction without recording its outcome, on a connection of the kind that the function wants."""
         return await self._backend_for(wants).atransact(work, wants, isolation)
 
     async def once(
         self,
         way: Way,
-        work: Callable[[OpenSession], Awaitable[Outcome]],
+        work: Callable[[Session], Awaitable[Outcome]],
         wants: Wants,
         check: Callable[[], Awaitable[None]],
     ) -> Outcome:
@@ -106,7 +106,7 @@ class OtherDatabase:
             await asyncio.to_thread(self._make_ready) if wants.is_awaited else self._make_ready()
         backend = self._backend_for(wants)
 
-        async def within(session: OpenSession) -> Outcome:
+        async def within(session: Session) -> Outcome:
             executor = session.joined.executor
             await run_script_async(outcomes.forget(done), executor)
             if way.look and (found := await run_script_async(outcomes.look(way.key), executor)):
@@ -127,7 +127,7 @@ class OtherDatabase:
         """
         backend = self._blocking()
 
-        async def within(session: OpenSession) -> Outcome:
+        async def within(session: Session) -> Outcome:
             found = await run_script_async(outcomes.look(way.key), session.joined.executor)
             if found is None:
                 with _taken_means_again():

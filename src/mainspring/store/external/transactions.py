@@ -14,7 +14,7 @@ from mainspring.errors import InTransaction
 from mainspring.model.clock import SystemClock
 from mainspring.model.ids import IdMaker
 from mainspring.store.external.colours import called, finished
-from mainspring.store.external.tx import Wants
+from mainspring.store.external.tx import Wants, no_such
 from mainspring.store.verbs.record import record_outcome
 
 if TYPE_CHECKING:
@@ -35,28 +35,44 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class OpenSession(ABC):
+class Session(ABC):
     """One open transaction, in the app's database or another: the connection for the user's function, and the library's access to it."""
 
-    @property
-    @abstractmethod
-    def joined(self) -> Joined:
-        """The transaction for the library's verbs."""
+    def __init__(self, wrapped: Wrapped | None = None) -> None:
+        self._wrapped: Wrapped | None = wrapped
+        """SQLAlchemy's connections and sessions for the function, if it wants one."""
+        self.joined_if_any: Joined | None = None
+        """The transaction for the library's verbs, if any was called."""
 
-    @abstractmethod
+    @property
+    def joined(self) -> Joined:
+        """The transaction for the library's verbs, created on first use: most transactions call none."""
+        if self.joined_if_any is None:
+            self.joined_if_any = self._join()
+        return self.joined_if_any
+
+    def _join(self) -> Joined:
+        """The transaction, of a session that does not have it from the beginning."""
+        raise NotImplementedError
+
     def give(self, wants: Wants) -> Any:
         """The connection or session that a function in this transaction is given. Raises `InTransaction` if there is none of that kind."""
+        if self._wrapped is None:
+            raise no_such(wants)
+        return self._wrapped.give(wants)
 
-    @abstractmethod
     async def flush(self) -> None:
         """Send pending statements of an ORM, and check that the function has left the transaction open."""
+        if self._wrapped is not None:
+            await self._wrapped.flush()
+        self.require_open()
 
-
-class Session(OpenSession):
-    """An open transaction in the app's own database."""
+    @abstractmethod
+    def require_open(self) -> None:
+        """Raise if the transaction has ended or failed."""
 
     async def record(self, write: RecordStep, now: int) -> State | None:
-        """Record the outcome; see `mainspring.store.verbs.record.record_outcome`.
+        """Record the outcome in the app's own database; see `mainspring.store.verbs.record.record_outcome`.
 
         This is the last statement of the transaction, which may be committed in the same round trip.
         """
@@ -68,12 +84,8 @@ class JoinedSession(Session):
     """A transaction on a user's connection. Functions are given the connections and sessions of `wrapped`, if there is one."""
 
     def __init__(self, joined: Joined, wrapped: Wrapped | None = None) -> None:
-        self._joined = joined
-        self._wrapped = wrapped
-
-    @property
-    def joined(self) -> Joined:
-        return self._joined
+        super().__init__(wrapped)
+        self.joined_if_any = joined
 
     def give(self, wants: Wants) -> Any:
         if self._wrapped is not None:
@@ -85,10 +97,8 @@ class JoinedSession(Session):
             )
         return None
 
-    async def flush(self) -> None:
-        """Send the pending statements of sessions. The owner of another connection has sent its own."""
-        if self._wrapped is not None:
-            await self._wrapped.flush()
+    def require_open(self) -> None:
+        """Do nothing: the owner of the connection looks after the transaction."""
 
 
 class Transactions(ABC):

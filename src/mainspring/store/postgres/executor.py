@@ -47,15 +47,23 @@ class PostgresExecutor:
 
 
 class UsersExecutor:
-    """Executes statements on a user's psycopg connection, blocking or async, whatever its row and cursor factories."""
+    """Executes statements on a user's psycopg connection, blocking or async, whatever its row and cursor factories.
 
-    def __init__(self, connection: UsersConnection, dialect: Dialect) -> None:
+    `check` is called before each.
+    """
+
+    def __init__(
+        self, connection: UsersConnection, dialect: Dialect, check: Callable[[UsersConnection], None] | None = None
+    ) -> None:
         self._db = connection
+        self._check = check
         self._dialect = dialect
         self.is_async = isinstance(connection, psycopg.AsyncConnection)
         self._cursor: Any = psycopg.AsyncCursor if self.is_async else psycopg.Cursor
 
     async def execute(self, sql: Sql, values: Values) -> Rows:
+        if self._check is not None:
+            self._check(self._db)
         async with entered(self._cursor(self._db, row_factory=tuple_row)) as cursor:
             _load_json_as_text(cursor)
             await ready(cursor.execute(self._dialect(sql), values))

@@ -15,7 +15,7 @@ from mainspring.errors import InTransaction
 from mainspring.model.states import State
 from mainspring.store.external.colours import entered, ready
 from mainspring.store.external.transactions import Session
-from mainspring.store.external.tx import CONFLICTS, ENDED, OVER, Again, Tx, Wants, for_psycopg, no_such
+from mainspring.store.external.tx import CONFLICTS, ENDED, OVER, Again, Tx, Wants, for_psycopg
 from mainspring.store.postgres.dialect import Statement
 from mainspring.store.postgres.executor import UsersExecutor
 from mainspring.store.postgres.libpq import stale
@@ -131,27 +131,22 @@ class PostgresSession(Session):
     """An open transaction on one connection. A function may have been given the connection itself."""
 
     def __init__(
-        self, connection: Borrowed | BorrowedAsync, join: Callable[[], Joined], wrapped: Wrapped | None = None
+        self,
+        connection: Borrowed | BorrowedAsync,
+        dialect: Dialect,
+        own: Callable[[UsersExecutor], Joined],
+        wrapped: Wrapped | None = None,
     ) -> None:
+        super().__init__(wrapped)
         self._db = connection
-        self._wrapped = wrapped
+        self._sql = dialect
+        self._own = own
         self._over = False
-        self._join = join
-        self._joined: Joined | None = None
         self.rolled_back = False
         """Whether the database has rolled the transaction back because of others, even if the function has caught that error."""
 
-    @property
-    def joined(self) -> Joined:
-        """The transaction for the library's verbs, created on first use: most transactions call none."""
-        if self._joined is None:
-            self._joined = self._join()
-        return self._joined
-
-    @property
-    def joined_if_any(self) -> Joined | None:
-        """The transaction for the library's verbs, if any was called."""
-        return self._joined
+    def _join(self) -> Joined:
+        return self._own(UsersExecutor(self._db, self._sql))
 
     async def make(self, work: Callable[[Session], Awaitable[T]], isolation: str | None) -> T:
         """Begin, call `work`, and commit or roll back."""
@@ -164,14 +159,7 @@ class PostgresSession(Session):
             return Tx(self._execute)
         if wants is (Wants.PSYCOPG if isinstance(self._db, psycopg.Connection) else Wants.PSYCOPG_ASYNC):
             return self._db
-        if self._wrapped is not None and wants.of_sqlalchemy:
-            return self._wrapped.give(wants)
-        raise no_such(wants)
-
-    async def flush(self) -> None:
-        if self._wrapped is not None:
-            await self._wrapped.flush()
-        self._require_open()
+        return super().give(wants)
 
     async def end(self) -> None:
         """Refuse further use of what the function was given: another client will get the connection."""
@@ -179,7 +167,7 @@ class PostgresSession(Session):
         if self._wrapped is not None and not self._db.closed:
             await self._wrapped.close()
 
-    def _require_open(self) -> None:
+    def require_open(self) -> None:
         status = self._db.pgconn.transaction_status
         if status == TransactionStatus.IDLE:
             raise InTransaction(ENDED)
@@ -202,13 +190,15 @@ class TxSession(PostgresSession):
 
     _db: Borrowed
 
-    def __init__(self, connection: Borrowed, join: Callable[[UsersExecutor], Joined], dialect: Dialect) -> None:
-        super().__init__(connection, lambda: join(_TxExecutor(self, connection, dialect)))
-        self._sql = dialect
+    def __init__(self, connection: Borrowed, dialect: Dialect, own: Callable[[UsersExecutor], Joined]) -> None:
+        super().__init__(connection, dialect, own)
         self._wire = connection.wire
         self._begun = False
         self._committed = False
         self._who = {"user": connection.info.user}
+
+    def _join(self) -> Joined:
+        return self._own(_TxExecutor(self, self._db, self._sql))
 
     async def make(self, work: Callable[[Session], Awaitable[T]], isolation: str | None) -> T:
         wire, connection = self._wire, self._db
@@ -236,7 +226,7 @@ class TxSession(PostgresSession):
 
     async def flush(self) -> None:
         self.begun()
-        self._require_open()
+        self.require_open()
 
     def begun(self) -> None:
         """Wait for the response to BEGIN, if it is outstanding. Nothing else can be sent before."""
@@ -252,7 +242,9 @@ class TxSession(PostgresSession):
         """Record the outcome and commit, in one round trip: if the record is refused, the database does not execute COMMIT."""
         self.begun()
         alone = (
-            type(write) is RecordStep and write.run_state is None and (self._joined is None or not self._joined.started)
+            type(write) is RecordStep
+            and write.run_state is None
+            and (self.joined_if_any is None or not self.joined_if_any.started)
         )
         if not (alone and self._wire.sure and self._wire.speaks_unicode):
             return await super().record(write, now)
@@ -277,7 +269,7 @@ class TxSession(PostgresSession):
 
     def _commit(self) -> None:
         self.begun()
-        self._require_open()
+        self.require_open()
         with self._db.lock:
             if self._wire.sure:
                 _, ((_, left),) = self._wire.execute((_COMMIT, {}), (_RELEASE, self._who))

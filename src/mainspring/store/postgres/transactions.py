@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from mainspring.store.external.engines import UsersEngine
     from mainspring.store.external.transactions import Session
     from mainspring.store.postgres.executor import UsersConnection
-    from mainspring.store.sql.dialect import Sql
-    from mainspring.store.transaction import AsyncExecutor, Rows, Script, Transaction, Values
+    from mainspring.store.transaction import AsyncExecutor, Script, Transaction
 
 T = TypeVar("T")
 log = logging.getLogger("mainspring.store")
@@ -114,11 +113,11 @@ class PostgresTransactions(Transactions):
 
     async def _session(self, connection: Borrowed | BorrowedAsync, wants: Wants) -> PostgresSession:
         if wants is Wants.TX and isinstance(connection, Borrowed):
-            return TxSession(connection, self._own, self._sql)
+            return TxSession(connection, self._sql, self._own)
         if isinstance(connection, Borrowed):
             connection.wire.sure, connection.dirty = False, True
         wrapped = await sqlalchemy.wrap("postgresql+psycopg://", connection, wants) if wants.of_sqlalchemy else None
-        return PostgresSession(connection, lambda: self._own(UsersExecutor(connection, self._sql)), wrapped)
+        return PostgresSession(connection, self._sql, self._own, wrapped)
 
     def join(self, connection: Any) -> Joined:
         return self._join(connection, ALL_PROCESSES)
@@ -128,7 +127,7 @@ class PostgresTransactions(Transactions):
         if isinstance(raw, (psycopg.Connection, psycopg.AsyncConnection)):
             users: UsersConnection = raw  # pyright: ignore[reportUnknownVariableType]
             _require_transaction(users)
-            executor = _JoinedExecutor(users, self._sql)
+            executor = UsersExecutor(users, self._sql, _require_transaction)
         elif executor is None:
             raise InvalidInput(
                 f"the app's database is {self._db.where}; {type(raw).__module__}.{type(raw).__name__} cannot write to it. "
@@ -250,14 +249,6 @@ class _Identity:
         return self._own
 
 
-class _JoinedExecutor(UsersExecutor):
-    """Executes statements on a user's connection. Checks that a transaction is open: the user may have ended it."""
-
-    async def execute(self, sql: Sql, values: Values) -> Rows:
-        _require_transaction(self._db)
-        return await super().execute(sql, values)
-
-
 def _wake_hidden(joined: Joined, session: Session) -> Awaitable[None]:
     """Wake the runs that wait for what a committed transaction changed."""
 
@@ -270,6 +261,7 @@ def _wake_hidden(joined: Joined, session: Session) -> Awaitable[None]:
 
 
 def _require_transaction(connection: UsersConnection) -> None:
+    """Raise if no transaction is open on a user's connection: the user may have ended it."""
     if connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE:
         raise InvalidInput(f"{NOT_OPEN}open one with `with connection.transaction():` first")
 

@@ -86,12 +86,15 @@ class SqliteExecutor:
 
 
 class UsersExecutor:
-    """Executes statements on a user's `sqlite3` connection, whatever its settings."""
+    """Executes statements on a user's `sqlite3` connection, whatever its settings. `prepare` is called before each."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, prepare: Callable[[], None] | None = None) -> None:
         self._db = connection
+        self._prepare = prepare
 
     async def execute(self, sql: Sql, values: Values) -> Rows:
+        if self._prepare is not None:
+            self._prepare()
         cursor = self._db.cursor()
         cursor.row_factory = None
         statement, parameters = DIALECT.spelled(sql), DIALECT.values(values)

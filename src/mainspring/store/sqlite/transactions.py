@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
@@ -20,7 +21,7 @@ from mainspring.store.external.colours import entered, finished, on_thread, run_
 from mainspring.store.external.join import Joined
 from mainspring.store.external.sqlalchemy import Wrapped
 from mainspring.store.external.transactions import JoinedSession, Session, Transactions
-from mainspring.store.external.tx import NOT_OPEN, OVER, Tx, Wants, for_sqlite, no_such
+from mainspring.store.external.tx import NOT_OPEN, OVER, Tx, Wants, for_sqlite
 from mainspring.store.sql.dialect import prefixed
 from mainspring.store.sql.records import RECORDED_COLUMNS, step_values
 from mainspring.store.sqlite.borrowed import BorrowedConnection, close_all, rolled_back
@@ -36,9 +37,8 @@ if TYPE_CHECKING:
     from mainspring.store.external.engines import UsersEngine
     from mainspring.store.external.tx import Cursor
     from mainspring.store.sealing.payloads import Payloads
-    from mainspring.store.sql.dialect import Sql
     from mainspring.store.sqlite.database import Database
-    from mainspring.store.transaction import Rows, Script, Values
+    from mainspring.store.transaction import Script
 
 T = TypeVar("T")
 
@@ -59,14 +59,13 @@ class SqliteSession(Session):
     """An open transaction on one connection: the store's writing connection, or a borrowed one, which aiosqlite may make async."""
 
     def __init__(self, connection: sqlite3.Connection, payloads: Payloads | None = None) -> None:
+        super().__init__()
         self._payloads = payloads
         self._db = connection
         self._awaited: Any = None
-        self._wrapped: Wrapped | None = None
         self._over = False
         self._reading: WeakSet[sqlite3.Cursor] | None = None
         self._cause: sqlite3.Error | None = None
-        self._joined: Joined | None = None
 
     async def provide(self, wants: Wants) -> None:
         """Make the kind of connection that a function wants, before the transaction begins."""
@@ -76,20 +75,10 @@ class SqliteSession(Session):
             url = "sqlite+aiosqlite://" if wants.is_awaited else "sqlite://"
             self._wrapped = await sqlalchemy.wrap(url, self._awaited or self._db, wants)
 
-    @property
-    def joined(self) -> Joined:
-        """The transaction for the library's verbs, created on first use: most transactions call none."""
-        if self._joined is None:
-            is_async = self._awaited is not None
-            executor = UsersAsyncExecutor(self._awaited) if is_async else _OpenExecutor(self)
-            self._joined = Joined(DIALECT, executor, is_async=is_async, payloads=self._payloads)
-        return self._joined
-
-    @property
-    def news(self) -> Signal | None:
-        """The changes to publish after the commit."""
-        joined = self._joined
-        return joined.changes.signal() if joined is not None and joined.changes else None
+    def _join(self) -> Joined:
+        is_async = self._awaited is not None
+        executor = UsersAsyncExecutor(self._awaited) if is_async else UsersExecutor(self._db, self.require_open)
+        return Joined(DIALECT, executor, is_async=is_async, payloads=self._payloads)
 
     def give(self, wants: Wants) -> Any:
         if wants is Wants.TX and self._awaited is None:
@@ -98,18 +87,7 @@ class SqliteSession(Session):
             return self._awaited
         if wants is Wants.SQLITE and self._awaited is None and isinstance(self._db, BorrowedConnection):
             return self._db
-        if self._wrapped is not None and wants.of_sqlalchemy:
-            return self._wrapped.give(wants)
-        raise no_such(wants)
-
-    @property
-    def connection(self) -> sqlite3.Connection:
-        return self._db
-
-    async def flush(self) -> None:
-        if self._wrapped is not None:
-            await self._wrapped.flush()
-        self.require_open()
+        return super().give(wants)
 
     def require_open(self) -> None:
         """Raise `InTransaction` if SQLite has rolled the transaction back: later statements would commit one by one."""
@@ -123,7 +101,12 @@ class SqliteSession(Session):
 
         The statement that writes also checks that nothing changed in between. If something did, it writes nothing.
         """
-        if type(write) is RecordStep and write.run_state is None and self._joined is None and self._awaited is None:
+        if (
+            type(write) is RecordStep
+            and write.run_state is None
+            and self.joined_if_any is None
+            and self._awaited is None
+        ):
             try:
                 self._db.execute(_RECORD_FIRST, (write.owner, write.step.epoch, *step_values(write.step)))
             except sqlite3.IntegrityError:
@@ -205,8 +188,7 @@ class SqliteTransactions(Transactions):
                     await self._take_back(connection, session, awaited=awaited)
         finally:
             self._end_turn() if awaited else self._db.take_back_turn()
-        if (news := session.news) is not None:
-            self._notify(news)
+        self._publish(session.joined_if_any)
         return answer
 
     async def _transact_on(
@@ -221,9 +203,13 @@ class SqliteTransactions(Transactions):
                 answer = await work(JoinedSession(joined, None if engine is None else Wrapped(connection)))
         finally:
             self._end_turn() if awaited else self._db.take_back_turn()
-        if joined.changes:
-            self._notify(joined.changes.signal())
+        self._publish(joined)
         return answer
+
+    def _publish(self, joined: Joined | None) -> None:
+        """Publish the changes of a committed transaction."""
+        if joined is not None and joined.changes:
+            self._notify(joined.changes.signal())
 
     async def _lend(self, wants: Wants) -> BorrowedConnection:
         """A connection apart from the library's own. aiosqlite closes the connections that it uses, so each of those is a new one."""
@@ -296,9 +282,9 @@ class SqliteTransactions(Transactions):
                 f"the app's database is the SQLite file {self._db.path}; {type(raw).__module__}.{type(raw).__name__} cannot write to it"
             )
         finished(run_script_async(self._check_file(), UsersExecutor(raw)))
-        joined = _JoinedExecutor(raw)
-        joined.begin()
-        return Joined(DIALECT, joined, payloads=self.payloads)
+        begin = partial(_begin_if_ended, raw)
+        begin()
+        return Joined(DIALECT, UsersExecutor(raw, begin), payloads=self.payloads)
 
     def _check_file(self) -> Script[None]:
         files = {name: file for _, name, file in (yield "PRAGMA database_list", {})}
@@ -309,30 +295,12 @@ class SqliteTransactions(Transactions):
             )
 
 
-class _OpenExecutor(UsersExecutor):
-    """Executes the library's statements in a transaction that it began. Raises if SQLite has rolled the transaction back."""
-
-    def __init__(self, session: SqliteSession) -> None:
-        super().__init__(session.connection)
-        self._session = session
-
-    async def execute(self, sql: Sql, values: Values) -> Rows:
-        self._session.require_open()
-        return await super().execute(sql, values)
-
-
-class _JoinedExecutor(UsersExecutor):
-    """Executes statements on a user's connection. Begins a transaction if the user has ended one and not begun the next."""
-
-    def begin(self) -> None:
-        if not self._db.in_transaction:
-            if self._db.isolation_level is None:
-                raise InvalidInput(f'{NOT_OPEN}execute "BEGIN IMMEDIATE" first')
-            self._db.execute("BEGIN IMMEDIATE")
-
-    async def execute(self, sql: Sql, values: Values) -> Rows:
-        self.begin()
-        return await super().execute(sql, values)
+def _begin_if_ended(connection: sqlite3.Connection) -> None:
+    """Begin a transaction on a user's connection, if the user has ended one and not begun the next."""
+    if not connection.in_transaction:
+        if connection.isolation_level is None:
+            raise InvalidInput(f'{NOT_OPEN}execute "BEGIN IMMEDIATE" first')
+        connection.execute("BEGIN IMMEDIATE")
 
 
 def _roll_back(connection: sqlite3.Connection) -> None:
