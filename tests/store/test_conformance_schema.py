@@ -22,9 +22,7 @@ from mainspring.schedules.alerts import LATE, MISSED, PAUSED
 from mainspring.store.migrations import Migration
 from mainspring.store.open import open_store, sqlite_path
 from mainspring.store.postgres import schema as postgres_schema
-from mainspring.store.postgres import store as postgres_store
 from mainspring.store.sqlite import schema as sqlite_schema
-from mainspring.store.sqlite import store as sqlite_store
 from mainspring.store.writes import RecordStep, Start, Verdict
 from tests.store import raw
 from tests.store.build import NOW, SECOND, StoreSettings, get, owned, run, start, state, step, write
@@ -254,9 +252,9 @@ def test_each_table_with_times_has_a_view_with_the_same_columns(postgres_url: st
 
 def test_the_printed_script_makes_the_same_tables(closed: Store, store_url: str) -> None:
     if store_url.startswith("sqlite"):
-        raw.script(store_url, sqlite_store.script())
+        raw.script(store_url, sqlite_schema.script())
     else:
-        raw.script(store_url, postgres_store.script())
+        raw.script(store_url, postgres_schema.script())
     by_hand = raw.described(store_url)
     closed.open(migrate=False)
     raw.drop_everything(store_url)

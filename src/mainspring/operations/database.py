@@ -49,11 +49,11 @@ def check(url: str, settings: StoreSettings) -> SchemaReport:
 def script(dialect: str, settings: StoreSettings) -> str:
     """Return all tables as SQL, for a review or for executing it manually. Needs no database."""
     if dialect == "sqlite":
-        from mainspring.store.sqlite import store as sqlite  # noqa: PLC0415  (only the store in use is loaded)
+        from mainspring.store.sqlite import schema as sqlite  # noqa: PLC0415  (only the store in use is loaded)
 
         return sqlite.script()
     if dialect == "postgres":
-        from mainspring.store.postgres import store as postgres  # noqa: PLC0415
+        from mainspring.store.postgres import schema as postgres  # noqa: PLC0415
 
         return postgres.script(settings.schema)
     raise InvalidInput(f"there is no dialect {dialect!r}; there are {', '.join(DIALECTS)}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from urllib.parse import urlsplit
 
 from mainspring.errors import InTransaction, InvalidInput, StoreUnavailable
 from mainspring.store.external import sqlalchemy
@@ -14,6 +15,7 @@ from mainspring.store.external.engines import UsersEngine, require_open
 from mainspring.store.external.join import Joined
 from mainspring.store.external.transactions import JoinedSession
 from mainspring.store.external.tx import Tx, Wants, for_psycopg, for_sqlite
+from mainspring.store.open import sqlite_path
 from mainspring.store.sql.dialect import PlainDialect
 from mainspring.store.sqlite.borrowed import BorrowedConnection
 from mainspring.store.sqlite.transactions import SqliteSession
@@ -131,3 +133,20 @@ class EngineBackend:
 
     def close(self) -> None:
         """Do nothing: the engine is the user's."""
+
+
+def backend_of(database: Any) -> Backend:
+    """The backend for a database, by its URL or a SQLAlchemy engine.
+
+    The connections of an `AsyncEngine` belong to a loop, so what blocks, such as looking for what an earlier attempt left, connects to the
+    same database in another way.
+    """
+    if hasattr(database, "sync_engine"):
+        database = UsersEngine(database)()
+    if not isinstance(database, str):
+        return EngineBackend(database)
+    if urlsplit(database).scheme == "sqlite":
+        return SqliteBackend(sqlite_path(database))
+    from mainspring.store.postgres.transactions import PostgresBackend  # noqa: PLC0415  (only the driver in use is loaded)
+
+    return PostgresBackend(database)

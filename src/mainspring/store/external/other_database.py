@@ -192,7 +192,9 @@ class OtherDatabase:
     def _blocking(self) -> Backend:
         with self._lock:
             if self._backend is None:
-                self._backend = _backend_of(self.database)
+                from mainspring.store.external.backends import backend_of  # noqa: PLC0415  (only where it is used)
+
+                self._backend = backend_of(self.database)
             return self._backend
 
     def _backend_for(self, wants: Wants) -> Backend:
@@ -223,25 +225,6 @@ def _check_url(url: str) -> None:
         )
     if urlsplit(url).scheme == "sqlite" and not sqlite_path(url):
         raise InvalidInput(f"database={url!r} is a temporary database; name a file")
-
-
-def _backend_of(database: Any) -> Backend:
-    if hasattr(database, "sync_engine"):
-        # Its connections belong to a loop. What blocks, such as looking for what an earlier attempt left, connects to the same database.
-        from mainspring.store.external.engines import UsersEngine  # noqa: PLC0415  (only where it is used)
-
-        database = UsersEngine(database)()
-    if not isinstance(database, str):
-        from mainspring.store.external.backends import EngineBackend  # noqa: PLC0415  (only where it is used)
-
-        return EngineBackend(database)
-    if urlsplit(database).scheme == "sqlite":
-        from mainspring.store.external.backends import SqliteBackend  # noqa: PLC0415
-
-        return SqliteBackend(sqlite_path(database))
-    from mainspring.store.postgres.transactions import PostgresBackend  # noqa: PLC0415  (only the driver in use is loaded)
-
-    return PostgresBackend(database)
 
 
 def _kept(way: Way, outcome: Outcome, backend: Backend) -> Script[None]:

@@ -33,7 +33,7 @@ from mainspring.store.writes import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mainspring.store.postgres.database import Connection, Database
+    from mainspring.store.postgres.database import Connection
     from mainspring.store.postgres.dialect import Dialect
     from mainspring.store.writes import Op, Result
 
@@ -43,25 +43,9 @@ _MOMENT = 0.3
 """How long, in seconds, a write waits here for a row that another transaction has locked. After that it is HELD."""
 
 
-class Applier:
-    """Applies writes on the connections of one store."""
+class Batch:
+    """One batch on one connection. `here` are the workers of this store, which are notified in memory of messages sent through it."""
 
-    def __init__(self, database: Database, dialect: Dialect, origin: str) -> None:
-        self._database = database
-        self._sql = dialect
-        self._origin = origin
-        self.here: set[str] = set()
-        """The workers of this store, which are notified in memory of messages sent through it."""
-
-    def apply(self, ops: Sequence[Op], now: int, changes: Changes) -> list[Result | Exception]:
-        with self._database.connection() as connection:
-            batch = _Batch(connection, self._sql, self._origin, now, changes, here=frozenset(self.here))
-            for layer in layers(ops):
-                batch.apply(layer)
-        return [batch.answers[id(op)] for op in ops]
-
-
-class _Batch:
     def __init__(
         self, connection: Connection, dialect: Dialect, origin: str, now: int, changes: Changes, *, here: frozenset[str]
     ) -> None:
@@ -75,9 +59,15 @@ class _Batch:
         """Runs with a blocked or refused write. Their later writes are not applied, and get the same answer."""
         self._outcomes: dict[str, int] = {}
         """Writes of steps in the present part of the batch, by run."""
-        self.answers: dict[int, Result | Exception] = {}
+        self._answers: dict[int, Result | Exception] = {}
 
-    def apply(self, layer: list[Op]) -> None:
+    def apply(self, ops: Sequence[Op]) -> list[Result | Exception]:
+        """Apply all writes, and answer them in their order."""
+        for layer in layers(ops):
+            self._apply_layer(layer)
+        return [self._answers[id(op)] for op in ops]
+
+    def _apply_layer(self, layer: list[Op]) -> None:
         ready = [op for op in layer if run_of(op) not in self._stuck] if self._stuck else layer
         types = {type(op) for op in ready}
         self._outcomes = {op.step.run: id(op) for op in ready if isinstance(op, RecordStep)} if types != {Start} else {}
@@ -103,19 +93,19 @@ class _Batch:
             left = self._left(ops)
 
     def _left(self, ops: Sequence[Op]) -> list[Op]:
-        return [op for op in ops if id(op) not in self.answers]
+        return [op for op in ops if id(op) not in self._answers]
 
     def _resolve(self, op: Op) -> None:
         """Answer a write that the bulk statements did not apply."""
         answer = self._stuck.get(run_of(op)) or self._alone(op)
         if answer is Verdict.HELD or isinstance(answer, Exception):
             self._stuck[run_of(op)] = answer
-        self.answers[id(op)] = answer
+        self._answers[id(op)] = answer
 
     def _together(self, ops: list[Op]) -> None:
         """Apply writes in bulk and answer those that succeeded. A write that fails the whole statement is found by halving."""
         if self._outcomes:
-            made = self.answers.keys() | {id(op) for op in ops}
+            made = self._answers.keys() | {id(op) for op in ops}
             ops = [op for op in ops if type(op) is not Finish or self._outcomes.get(op.run, id(op)) in made]
         if not ops:
             return
@@ -129,7 +119,7 @@ class _Batch:
                 self._together(ops[len(ops) // 2 :])
         else:
             self._changes.add(changes)
-            self.answers.update(answers)
+            self._answers.update(answers)
 
     def _alone(self, op: Op) -> Result | Exception:
         """Apply one write in a transaction of its own. Bad data is answered with its exception."""

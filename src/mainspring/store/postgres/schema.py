@@ -14,6 +14,7 @@ from psycopg import errors as pg
 from mainspring.errors import SchemaError, StoreError
 from mainspring.store import migrations
 from mainspring.store.bad_rows import describe
+from mainspring.store.postgres.dialect import Dialect
 from mainspring.store.verbs import defects
 from mainspring.store.verbs.defects import Defect, Question
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     from mainspring.store.migrations import Migration
     from mainspring.store.postgres.database import Connection, Database
-    from mainspring.store.postgres.dialect import Dialect
     from mainspring.store.protocol import SchemaReport
     from mainspring.store.verbs.defects import Rows
 
@@ -107,8 +107,9 @@ def _apply(connection: Connection, migration: Migration, where: str) -> None:
         ) from error
 
 
-def script(dialect: Dialect) -> str:
+def script(schema: str = "mainspring") -> str:
     """Return the schema as SQL that an operator can review and execute."""
+    dialect = Dialect(schema)
     return (
         f"BEGIN;\nCREATE SCHEMA IF NOT EXISTS {dialect.schema};\nSET LOCAL search_path TO {dialect.schema};\n"
         f"{_MIGRATIONS_TABLE};\n\n{migrations.as_script(MIGRATIONS)}COMMIT;\n"

@@ -11,7 +11,7 @@ from mainspring.store import migrations
 from mainspring.store.changes import LOST, Changes, claimed_payload
 from mainspring.store.postgres import schema as tables
 from mainspring.store.postgres import server
-from mainspring.store.postgres.batch import Applier
+from mainspring.store.postgres.batch import Batch
 from mainspring.store.postgres.claims import Claims
 from mainspring.store.postgres.database import Database
 from mainspring.store.postgres.dialect import Dialect
@@ -67,7 +67,8 @@ class PostgresStore(SqlStore):
         self._origin = origin
         transactor = PostgresTransactor(self._db, self._sql, origin, self._publish)
         super().__init__(transactor, quick=self._read_prepared)
-        self._applier = Applier(self._db, self._sql, origin)
+        self._here: set[str] = set()
+        """The workers of this store."""
         self._schedule_floors = ScheduleFloors()
         self.schedules = Schedules(transactor, self._schedule_floors)
         self.retention = Retention(transactor, in_one_statement=True)
@@ -138,18 +139,19 @@ class PostgresStore(SqlStore):
     def apply(self, ops: Sequence[Op], now: int) -> list[Result | Exception]:
         changes = Changes()
         try:
-            return self._applier.apply(ops, now, changes)
+            with self._db.connection() as connection:
+                return Batch(connection, self._sql, self._origin, now, changes, here=frozenset(self._here)).apply(ops)
         finally:
             self._publish(changes)  # also the part that was committed, if the rest failed
 
     # -- verbs of workers that execute runs ----------------------------------------------------------------------------
     def register(self, worker: Worker) -> None:
-        self._applier.here.add(worker.id)
+        self._here.add(worker.id)
         super().register(worker)
 
     def retire(self, worker: str, now: int, max_recoveries: int | None, limits: Mapping[str, int] | None = None) -> int:
         freed = super().retire(worker, now, max_recoveries, limits)
-        if worker not in self._applier.here:
+        if worker not in self._here:
             process = worker.rpartition("-")[0]
             if ended := server.end_idle_transactions(self._transactor, process, self._lease):
                 log.warning("ended %d idle transactions of worker %s", ended, worker)
@@ -166,8 +168,3 @@ class PostgresStore(SqlStore):
         with self._db.connection() as connection:
             (rows,) = connection.wire.execute((self._sql.raw(sql), values))
         return rows
-
-
-def script(schema: str = "mainspring") -> str:
-    """The schema as SQL."""
-    return tables.script(Dialect(schema))

@@ -183,8 +183,3 @@ class SqliteStore(SqlStore):
         if not self._transactor.read(_HAS_NOTICES, worker=worker):
             return []
         return to_notices(self._transactor.execute(_TAKE_NOTICES, worker=worker))
-
-
-def script() -> str:
-    """The schema as SQL."""
-    return schema.script()
