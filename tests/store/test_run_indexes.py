@@ -38,7 +38,7 @@ READ_BY: dict[str, Sql] = {
     "waiting": PerDatabase(claim_statements.FULL.take, claims._GROUP.format(waits=conditions.PLAIN)),
     "resumed": PerDatabase(claim_statements.RESUMED, claims._RESUMED),
     "placed": queues.COUNT_PLACED,
-    "due": PerDatabase(claim_statements.PROMOTE, claims._PROMOTE.replace("?", ":now")),
+    "due": PerDatabase(claim_statements.PROMOTE, claims._PROMOTE),
     "key": runs.KEY_TAKEN,
     "owner": runs.OWNED_RUNS,
     "deadline": runs.FIND_OVERDUE,

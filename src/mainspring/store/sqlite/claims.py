@@ -30,10 +30,12 @@ if TYPE_CHECKING:
     from mainspring.queues.admission import Recent
     from mainspring.queues.fairness import Allotment, Demands
     from mainspring.store.protocol import ClaimRequest
+    from mainspring.store.sql.dialect import Sql
+    from mainspring.store.transaction import Values
 
 _PROMOTE = f"""
   UPDATE runs SET state = 'queued'
-  WHERE {LATER} AND due <= ?
+  WHERE {LATER} AND due <= :now
 """
 _KNOWN = "WITH known (name, print) AS MATERIALIZED (SELECT key, value FROM json_each(:functions))"
 _NEXT_NAME = (
@@ -79,6 +81,7 @@ _PARTITIONS = f"""
   LIMIT :most
 """
 """From partition to partition in the index. SQLite computes a row of the recursion when it is asked for one, so it stops at the limit."""
+_NONE: Values = {}
 
 
 class Claiming:
@@ -104,12 +107,10 @@ class Claiming:
 
     def claim(self) -> Claimed:
         request = self._request
-        self._db.execute(DIALECT.spelled(_PROMOTE), (request.now,))
-        waiting = text.to_queues(self._db.execute(DIALECT.spelled(text.WAITING)))
+        _execute(self._db, _PROMOTE, {"now": request.now})
+        waiting = text.to_queues(_execute(self._db, text.WAITING))
         waiting = [queue for queue in waiting if self._groups(queue.name).names]
-        exceptions = (
-            text.to_exceptions(self._db.execute(DIALECT.spelled(text.EXCEPTIONS)).fetchall()) if waiting else {}
-        )
+        exceptions = text.to_exceptions(_execute(self._db, text.EXCEPTIONS).fetchall()) if waiting else {}
         waiting = [text.to_queue_with(queue, exceptions) for queue in waiting]
         chosen = self._resumed(request.limit)
         demands = self._request.policy.divide(self._request, waiting, self._turn, self._turns)
@@ -117,7 +118,7 @@ class Claiming:
         if demands:
             chosen += self._queued(demands, request.limit - len(chosen))
         claims = self._taken(chosen)
-        (next_due,) = self._db.execute(DIALECT.spelled(_NEXT_DUE)).fetchone()
+        (next_due,) = _execute(self._db, _NEXT_DUE).fetchone()
         times = [when for when in (next_due, demands.again) if when is not None]
         return Claimed(claims, min(times, default=None), self._more, self._short, demands.held)
 
@@ -134,10 +135,10 @@ class Claiming:
         return found[:limit]
 
     def _resumed(self, limit: int) -> list[str]:
-        if self._db.execute(DIALECT.spelled(f"SELECT 1 FROM runs WHERE {RESUMES} LIMIT 1")).fetchone() is None:
+        if _execute(self._db, f"SELECT 1 FROM runs WHERE {RESUMES} LIMIT 1").fetchone() is None:
             return []
-        known = {queue.name: queue for queue in text.to_queues(self._db.execute(DIALECT.spelled(text.QUEUES)))}
-        rows = self._db.execute(DIALECT.spelled(_RESUMED), self._values)
+        known = {queue.name: queue for queue in text.to_queues(_execute(self._db, text.QUEUES))}
+        rows = _execute(self._db, _RESUMED, self._values)
         found = self._request.policy.resumable(self._request, rows, known, limit)
         self._short = found.short
         self._request = replace(self._request, mine=found.mine)
@@ -174,19 +175,17 @@ class Claiming:
     def _placed(self, allotment: Allotment) -> dict[str, int]:
         if not allotment.queue.has_concurrency:
             return {}
-        return dict(self._db.execute(DIALECT.spelled(text.COUNT_PLACED), {"queue": allotment.queue.name}).fetchall())
+        return dict(_execute(self._db, text.COUNT_PLACED, {"queue": allotment.queue.name}).fetchall())
 
     def _recent(self, allotment: Allotment) -> dict[int, Recent]:
         queue, now = allotment.queue.name, self._request.now
         found: dict[int, Recent] = {}
         for per in allotment.queue.windows:
             values = {"queue": queue, "after": now - per}
-            rows = self._db.execute(DIALECT.spelled(text.COUNT_RECENT), values).fetchall()
+            rows = _execute(self._db, text.COUNT_RECENT, values).fetchall()
             if text.ahead(rows, now):
-                self._db.execute(
-                    DIALECT.spelled(text.CLAMP_STARTS), {"queue": queue, "now": now, "ahead": now + CLOCK_ERROR}
-                )
-                rows = self._db.execute(DIALECT.spelled(text.COUNT_RECENT), values).fetchall()
+                _execute(self._db, text.CLAMP_STARTS, {"queue": queue, "now": now, "ahead": now + CLOCK_ERROR})
+                rows = _execute(self._db, text.COUNT_RECENT, values).fetchall()
             found[per] = text.recent(rows)
         return found
 
@@ -194,19 +193,23 @@ class Claiming:
         if queue.windows and runs:
             now = self._request.now
             before = text.swept_before(now, queue.windows)
-            self._db.execute(DIALECT.spelled(text.SWEEP_STARTS), {"queue": queue.name, "before": before})
-            self._db.execute(DIALECT.spelled(_NOTE_STARTS), {"now": now, "ids": json.dumps(runs)})
+            _execute(self._db, text.SWEEP_STARTS, {"queue": queue.name, "before": before})
+            _execute(self._db, _NOTE_STARTS, {"now": now, "ids": json.dumps(runs)})
 
     # -- claiming ------------------------------------------------------------------------------------------------------
     def _taken(self, chosen: list[str]) -> list[Claim]:
         if not chosen:
             return []
-        rows = self._db.execute(DIALECT.spelled(_TAKE), self._values | {"ids": json.dumps(chosen)}).fetchall()
+        rows = _execute(self._db, _TAKE, self._values | {"ids": json.dumps(chosen)}).fetchall()
         runs: dict[str, Run] = {row[0]: to_run(row) for row in rows}
         return to_claims([runs[run] for run in chosen], self._steps)
 
     def _steps(self, runs: list[str]) -> sqlite3.Cursor:
-        return self._db.execute(DIALECT.spelled(STEPS_OF), DIALECT.values({"runs": runs}))
+        return _execute(self._db, STEPS_OF, {"runs": json.dumps(runs)})
+
+
+def _execute(db: sqlite3.Connection, sql: Sql, values: Values = _NONE) -> sqlite3.Cursor:
+    return db.execute(DIALECT.spelled(sql), values)
 
 
 class Groups:
