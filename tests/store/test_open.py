@@ -14,6 +14,7 @@ import pytest
 
 from mainspring import App
 from mainspring.errors import InvalidInput, InvalidSettings, NotFound, StoreError, StoreReplaced, StoreUnavailable
+from mainspring.store.external.other_database import OtherDatabase
 from mainspring.store.open import open_store, shown, sqlite_path
 from mainspring.store.postgres.store import PostgresStore
 from mainspring.store.sqlite.store import SqliteStore
@@ -124,6 +125,33 @@ def test_a_password_is_not_shown() -> None:
     assert "127.0.0.1:1" in str(refused.value)
 
 
+def test_a_password_among_the_options_is_not_shown() -> None:
+    url = "postgresql://me@host/name?password=secret&sslmode=require&sslpassword=secret&application_name=shop"
+    assert shown(url) == url.replace("secret", "***")
+    assert shown("postgresql:///name?host=/run&password=secret") == "postgresql:///name?host=/run&password=***"
+
+
+def test_a_password_is_not_shown_whatever_it_contains() -> None:
+    """libpq reads it up to the next @, urllib only up to a # or a question mark."""
+    for secret in ("se#cret", "se?cret", "se:cret", ""):
+        assert shown(f"postgresql://me:{secret}@host:5432/name?sslmode=require") == (
+            "postgresql://me:***@host:5432/name?sslmode=require"
+        )
+    for url in (
+        "sqlite:////var/lib/orders.db",
+        "postgresql://me@host:5432/name",
+        "postgresql://host:5432/name?user=a@b",
+    ):
+        assert shown(url) == url
+
+
+def test_a_url_that_is_refused_does_not_show_its_password() -> None:
+    with pytest.raises(InvalidInput, match=r"postgresql\+psycopg://me:\*\*\*@host/name"):
+        open_store("postgresql+psycopg://me:secret@host/name", StoreSettings())
+    with pytest.raises(InvalidInput, match=r"mysql://me:\*\*\*@host/name"):
+        OtherDatabase("mysql://me:secret@host/name")
+
+
 def test_psycopg_is_imported_only_where_it_is_used() -> None:
     code = "import sys, mainspring, mainspring.store.open; sys.exit('psycopg' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -136,6 +164,7 @@ import sys
 sys.modules["psycopg"] = None
 from mainspring import Settings
 from mainspring.errors import MissingExtra
+from mainspring.store.external.other_database import OtherDatabase
 from mainspring.store.open import open_store
 try:
     open_store("postgresql://host/name", Settings())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote, unquote, urlsplit
@@ -10,6 +11,12 @@ from mainspring.errors import InvalidInput
 
 if TYPE_CHECKING:
     from mainspring.store.protocol import Store
+
+
+_PASSWORD = re.compile(r"^([\w+]+://[^:@/]*:)[^/]*@")
+"""A password as libpq reads it: also one with a character that ends this part of other URLs."""
+_SECRETS = re.compile(r"([?&](?:(?:ssl)?password|oauth_client_secret|scram_(?:client|server)_key)=)[^&]*")
+"""Options of a PostgreSQL URL that are secret."""
 
 
 class StoreSettings(Protocol):
@@ -48,7 +55,7 @@ def open_store(url: str, settings: StoreSettings) -> Store:
             notify=settings.notify,
         )
     raise InvalidInput(
-        f"{url!r} is not a database URL; write sqlite:///file.db, sqlite:////absolute/file.db or postgresql://user@host/name"
+        f"{shown(url)!r} is not a database URL; write sqlite:///file.db, sqlite:////absolute/file.db or postgresql://user@host/name"
     )
 
 
@@ -63,12 +70,8 @@ def sqlite_path(url: str) -> str:
 
 
 def shown(url: str) -> str:
-    """The URL without its password, for display."""
-    parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    place = parts.netloc.replace(f":{parts.password}@", ":***@")
-    return parts._replace(netloc=place).geturl()
+    """The URL without its passwords, for display."""
+    return _SECRETS.sub(r"\1***", _PASSWORD.sub(r"\1***@", url))
 
 
 def facts(url: str) -> dict[str, str]:

@@ -221,7 +221,7 @@ class OtherDatabase:
 def _check_url(url: str) -> None:
     if urlsplit(url).scheme not in {"sqlite", "postgresql", "postgres"}:
         raise InvalidInput(
-            f"database={url!r} is neither sqlite:///… nor postgresql://…; for another one give a SQLAlchemy engine"
+            f"database={shown(url)!r} is neither sqlite:///… nor postgresql://…; for another one give a SQLAlchemy engine"
         )
     if urlsplit(url).scheme == "sqlite" and not sqlite_path(url):
         raise InvalidInput(f"database={url!r} is a temporary database; name a file")
