@@ -8,6 +8,7 @@ from msgspec.structs import asdict
 
 from mainspring.model.runs import Worker
 from mainspring.model.states import State
+from mainspring.store.sql.dialect import insert_one
 from mainspring.store.sql.records import WORKER_COLUMNS, to_ending, to_notices, to_run, to_step
 from mainspring.store.sql.runs import COUNT_BY_STATE, ENDINGS, GET_RUN, ORPHANED, OWNED_RUNS, OWNED_STATE, STRAND
 from mainspring.store.sql.steps import GET_STEP, LIST_STEPS
@@ -32,10 +33,7 @@ if TYPE_CHECKING:
     from mainspring.store.transaction import Read, Transactor
 
 _LIST_WORKERS = f"SELECT {', '.join(WORKER_COLUMNS)} FROM workers ORDER BY started, id"
-_REGISTER = f"""
-  INSERT INTO workers ({", ".join(WORKER_COLUMNS)}) VALUES ({", ".join(f":{name}" for name in WORKER_COLUMNS)})
-  ON CONFLICT (id) DO NOTHING
-"""
+_REGISTER = f"{insert_one('workers', WORKER_COLUMNS)} ON CONFLICT (id) DO NOTHING"
 _SET_CRONTAB = "UPDATE workers SET crontab = :crontab WHERE id = :id"
 _SET_INSTANCES = "UPDATE workers SET instances = :instances WHERE id = :id"
 _BEAT = "UPDATE workers SET beat = beat + 1, seen = :now WHERE id = :id RETURNING id"

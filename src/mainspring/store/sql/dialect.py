@@ -19,8 +19,10 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from mainspring.model.runs import NewRun, Run, Step
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
 
 TABLES = (
@@ -51,10 +53,8 @@ TABLES = (
 )
 
 _JSON = {"input", "output", "error", "trail", "blocked", "retry", "tick"}
-_NUMBERS = {
-    *("due", "seq", "attempts", "created", "started", "completed", "timeout", "deadline", "scheduled_time", "epoch"),
-    *("recoveries", "priority", "attempt_started", "debounce_until", "generation", "began_epoch"),
-}
+_OF_ANNOTATION = {"int": "bigint", "bool": "boolean"}
+"""By the annotation of a field: the type of its column on PostgreSQL. All other columns are text, or JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,13 +160,19 @@ def distinct(column: str, condition: str) -> str:
 """
 
 
+def column_types(json: Container[str], *records: type) -> dict[str, str]:
+    """The types on PostgreSQL of the columns that have the fields of records. The texts of some are `json`."""
+    fields = {name: kind for record in records for name, kind in record.__annotations__.items()}
+    types = {name: _OF_ANNOTATION.get(kind.partition(" ")[0], "text") for name, kind in fields.items()}
+    return types | {name: "json" for name in types if name in json} | {"attributes": "jsonb"}
+
+
+_OF_RUNS_AND_STEPS = column_types(_JSON, NewRun, Run, Step) | {"end_unprocessed": "boolean"}
+
+
 def column_type(column: str) -> str:
     """The type of a column of runs or steps on PostgreSQL."""
-    if column in _NUMBERS:
-        return "bigint"
-    if column in {"end_unprocessed", "discarded"}:
-        return "boolean"
-    return "json" if column in _JSON else "jsonb" if column == "attributes" else "text"
+    return _OF_RUNS_AND_STEPS.get(column, "text")
 
 
 def json_columns(columns: Iterable[str]) -> list[str]:
@@ -177,6 +183,11 @@ def json_columns(columns: Iterable[str]) -> list[str]:
 def travel_type(column: str) -> str:
     """The type of a column inside a JSON parameter: JSON is text until it is stored."""
     return "text" if "json" in column_type(column) else column_type(column)
+
+
+def insert_one(table: str, columns: Sequence[str]) -> str:
+    """Insert a row, whose values are the parameters with the names of its columns."""
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join(f':{column}' for column in columns)})"
 
 
 def typed(column: str) -> str:

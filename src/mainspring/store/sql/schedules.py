@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mainspring.model.clock import SECOND
@@ -22,7 +21,7 @@ from mainspring.model.schedules import (
 from mainspring.model.states import State
 from mainspring.store.sql.bulk import insert, update
 from mainspring.store.sql.conditions import ENDED
-from mainspring.store.sql.dialect import NO_TIME, PerDatabase, Where, per_database
+from mainspring.store.sql.dialect import NO_TIME, PerDatabase, Where, column_types, insert_one, per_database
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,23 +38,11 @@ REDEFINED = (
     "declared",
 )
 
-_BOOLEANS = {"paused", "again"}
 _JSON = {"spec", "canonical", "action", "input", "policy", "skips", "last_result", "last_failure", "declared"}
-_TEXTS = {
-    *("id", "workflow", "note", "pause_note", "stopped", "app", "version", "made_by", "fault", "schedule", "request"),
-    *("source", "outcome", "reason", "run", "overlap", "runs_since"),
-}
-
-
-def _type(table: str, column: str) -> str:
-    """The type of a column on PostgreSQL."""
-    if column in _BOOLEANS or (table, column) == ("backfills", "stopped"):
-        return "boolean"
-    if column in _JSON:
-        return "json"
-    if column == "attributes":
-        return "jsonb"
-    return "text" if column in _TEXTS else "bigint"
+_schedule_type, _tick_type, _backfill_type = (
+    column_types(_JSON, record).__getitem__ for record in (Schedule, Tick, Backfill)
+)
+"""The type of a column on PostgreSQL."""
 
 
 _PARTS = {
@@ -209,15 +196,15 @@ BACKFILLED_AHEAD = """
 """
 
 # -- writing -------------------------------------------------------------------------------------------------------------
-CREATE = insert("schedules", SCHEDULE_COLUMNS, partial(_type, "schedules"), "ON CONFLICT (id) DO NOTHING RETURNING id")
+CREATE = insert("schedules", SCHEDULE_COLUMNS, _schedule_type, "ON CONFLICT (id) DO NOTHING RETURNING id")
 MADE_BY = "SELECT id, made_by FROM schedules WHERE id = ANY(:ids)"
 MOVE, LEARN, REDEFINE = (
-    update("schedules", columns, partial(_type, "schedules")) for columns in (PLANNED_FIELDS, LEARNED_FIELDS, REDEFINED)
+    update("schedules", columns, _schedule_type) for columns in (PLANNED_FIELDS, LEARNED_FIELDS, REDEFINED)
 )
 WRITE_TICKS = insert(
     "ticks",
     TICK_COLUMNS,
-    partial(_type, "ticks"),
+    _tick_type,
     """ON CONFLICT (schedule, nominal, request) DO UPDATE SET source = excluded.source, due = excluded.due,
     outcome = excluded.outcome, reason = excluded.reason, acted = excluded.acted, run = excluded.run,
     until = excluded.until, count = excluded.count
@@ -227,7 +214,7 @@ WRITE_TICKS = insert(
 WRITE_BACKFILLS = insert(
     "backfills",
     BACKFILL_COLUMNS,
-    partial(_type, "backfills"),
+    _backfill_type,
     """ON CONFLICT (id) DO UPDATE SET cursor = excluded.cursor, completed = excluded.completed,
     stopped = excluded.stopped, started = excluded.started, skipped = excluded.skipped""",
 )
@@ -256,7 +243,7 @@ DELETE = (
     MARK_STRAYS_PROCESSED,
 )
 KEEP_HOOK = f"""
-  INSERT INTO hooks ({", ".join(HOOK_COLUMNS)}) VALUES ({", ".join(f":{column}" for column in HOOK_COLUMNS)})
+  {insert_one("hooks", HOOK_COLUMNS)}
   ON CONFLICT (app, event, function) DO UPDATE SET kind = excluded.kind, parameter = excluded.parameter,
     after = excluded.after, version = excluded.version
 """

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from mainspring.store.sql.dialect import insert_one
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -34,7 +36,7 @@ class Entry(Struct):
 
 
 _COLUMNS = ", ".join(Entry.__struct_fields__)
-_NOTE = f"INSERT INTO actions ({_COLUMNS}) VALUES ({', '.join(f':{name}' for name in Entry.__struct_fields__)})"
+_NOTE = insert_one("actions", Entry.__struct_fields__)
 
 
 class Audit:

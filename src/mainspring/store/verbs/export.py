@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mainspring.errors import Conflict, InvalidInput, NotFound
 from mainspring.model.states import State
 from mainspring.store.sql.conditions import has_wait, undoable, wait_is_over
-from mainspring.store.sql.dialect import json_columns
+from mainspring.store.sql.dialect import insert_one, json_columns
 from mainspring.store.sql.messages import MESSAGE_COLUMNS, PUBLISHED_COLUMNS
 from mainspring.store.sql.records import RUN_COLUMNS, STEP_COLUMNS, to_run, to_step
 from mainspring.store.sql.runs import by_uids
@@ -46,10 +46,7 @@ _SELECT = {
     + (f" ORDER BY {_ORDER[table]}" if table in _ORDER else "")
     for table, columns in COLUMNS.items()
 }
-_INSERT = {
-    table: f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join(f':{column}' for column in columns)})"
-    for table, columns in COLUMNS.items()
-}
+_INSERT = {table: insert_one(table, columns) for table, columns in COLUMNS.items()}
 _CHILDREN = "SELECT id FROM runs WHERE parent = :run ORDER BY uid"
 _THERE = "SELECT uid FROM runs WHERE id = :run"
 _ENDED = "SELECT 1 FROM runs WHERE id = :run AND completed IS NOT NULL"

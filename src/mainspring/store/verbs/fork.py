@@ -10,6 +10,7 @@ from msgspec import Struct, field
 from mainspring.errors import Conflict, NotFound
 from mainspring.model.retry_scope import FORGOTTEN, ONCE, forgotten_from, last_recorded
 from mainspring.model.states import State
+from mainspring.store.sql.dialect import insert_one
 from mainspring.store.sql.messages import PUBLISHED, PUBLISHED_COLUMNS, TABLES_OF_VALUES
 from mainspring.store.sql.records import STEP_COLUMNS
 from mainspring.store.sql.steps import RENAME_STARTED
@@ -23,9 +24,7 @@ _FORK_COLUMNS = (
     *("id", "uid", "workflow", "kind", "input", "state", "due", "created", "timeout", "version", "epoch"),
     *("attributes", "forked_from", "forked_at", "queue", "priority", "partition", "retry", "generation", "tick"),
 )
-_FORK = f"""
-  INSERT INTO runs ({", ".join(_FORK_COLUMNS)}) VALUES ({", ".join(f":{column}" for column in _FORK_COLUMNS)})
-"""
+_FORK = insert_one("runs", _FORK_COLUMNS)
 _COPIED = ", ".join(column for column in STEP_COLUMNS if column not in {"run", "epoch"})
 _COPY_STEP = f"""
   INSERT INTO steps (run, epoch, {_COPIED})

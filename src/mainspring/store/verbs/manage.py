@@ -13,7 +13,7 @@ from msgspec import Struct
 from mainspring.errors import Conflict
 from mainspring.model.runs import error_record
 from mainspring.model.states import State
-from mainspring.store.sql.dialect import TABLES
+from mainspring.store.sql.dialect import TABLES, insert_one
 from mainspring.store.sql.run_filters import LIVE_RUNS
 from mainspring.store.sql.schedules import LOCK_SCHEDULES_OF_RUNS
 from mainspring.store.verbs import revive
@@ -45,9 +45,7 @@ _PATCHES = f"""
       AND NOT EXISTS (SELECT 1 FROM steps s WHERE s.run = r.id AND s.kind = 'patch' AND s.name = taken.name))
   FROM taken ORDER BY name, workflow
 """
-_LOG = f"""
-  INSERT INTO logs ({", ".join(LOG_COLUMNS)}) VALUES ({", ".join(f":{column}" for column in LOG_COLUMNS)})
-"""
+_LOG = insert_one("logs", LOG_COLUMNS)
 _LOGS = f"SELECT {', '.join(LOG_COLUMNS)} FROM logs WHERE run = :run ORDER BY number DESC LIMIT :limit"
 _FORCE = "UPDATE runs SET fingerprint = '', blocked = NULL, version = :version WHERE id = :id"
 _END = """
