@@ -15,6 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
 from mainspring.model.clock import to_datetime
+from mainspring.model.schedules import Overlap
 from mainspring.web import charts, formatting
 from mainspring.web.auth import SIGNED_IN
 from mainspring.web.forms import fields_of
@@ -73,6 +74,7 @@ class Renderer:
         )
         known: dict[str, Any] = self._templates.globals
         known.update(charts=charts, fields_of=fields_of, limits=formatting.limits, asset_version=asset_version())
+        known.update(overlaps=tuple(Overlap))
 
     def page(self, request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
         base = base_of(request)

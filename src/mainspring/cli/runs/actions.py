@@ -388,7 +388,9 @@ def fork(
             how |= {"past_last": past_last, "children": pairs_of_ids(children)}
             return [*operations.runs.fork(ids, step, id=new_id, **how).values()]
 
-        for made in carry_out(operations, "runs.fork", ids, act, lambda forks: forks, reason=reason, **details):
+        for made in carry_out(
+            operations, RUN_ACTIONS["fork"].label, ids, act, lambda forks: forks, reason=reason, **details
+        ):
             data(made)
 
 

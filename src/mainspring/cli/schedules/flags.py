@@ -11,6 +11,7 @@ import click
 
 from mainspring.cli.options import pairs
 from mainspring.errors import InvalidInput
+from mainspring.model.schedules import Overlap
 from mainspring.recurrence import Spec
 from mainspring.recurrence.instants import parse_instant
 from mainspring.recurrence.search.search import FOLDS, GAPS
@@ -55,9 +56,7 @@ _FLAGS = (
     click.option("--gap", type=click.Choice(GAPS), help="Times that the clocks jump over."),
     click.option("--fold", type=click.Choice(FOLDS), help="Times that the clocks show twice."),
     click.option("--spec", "spec_file", metavar="FILE", help="The whole spec as JSON instead. - reads it from stdin."),
-    click.option(
-        "--overlap", metavar="POLICY", help="skip, buffer_one, buffer_all, cancel_other, terminate_other, allow_all."
-    ),
+    click.option("--overlap", metavar="POLICY", help=f"{', '.join(Overlap)}."),
     click.option("--catchup", metavar="DURATION", help="How late a missed tick may start. none: any time."),
     click.option(
         "--pause-on-failure",

@@ -34,6 +34,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 UNOWNED = (*NOT_BEGUN, State.WAITING)
 """The states of runs that no worker may own."""
 ANY = tuple(State)
+_MOST_NAMED = 3
 
 
 class Changed(dict[str, bool]):
@@ -72,14 +73,22 @@ class _RunActions(dict[str, RunAction]):
     """The verbs by name. An instance decorates the methods that implement them."""
 
     def __call__(
-        self, states: tuple[State, ...], done: str, otherwise: str, *, role: Role = "operator"
+        self,
+        states: tuple[State, ...],
+        done: str,
+        otherwise: str,
+        *,
+        role: Role = "operator",
+        answer: Callable[..., Answer] | None = None,
     ) -> Callable[[F], F]:
-        def add(verb: F) -> F:
-            def answer(_ids: Sequence[str], changed: Mapping[str, bool], missing: Sequence[str] = ()) -> RunAnswer:
-                return _answer(done, otherwise, changed, missing)
+        """`answer` is for a verb that does not return what it `Changed`."""
 
+        def changes(_ids: Sequence[str], changed: Mapping[str, bool], missing: Sequence[str] = ()) -> RunAnswer:
+            return _answer(done, otherwise, changed, missing)
+
+        def add(verb: F) -> F:
             name = verb.__name__
-            self[name] = RunAction("runs", name, summary_of(verb), answer, role, states, done, otherwise)
+            self[name] = RunAction("runs", name, summary_of(verb), answer or changes, role, states, done, otherwise)
             return verb
 
         return add
@@ -100,6 +109,12 @@ def _answer(done: str, otherwise: str, by_id: Mapping[str, bool], missing: Seque
         parts += [f"{len(missing):,} not found"] if missing else []
         message = "; ".join(parts)
     return RunAnswer(message, dict(by_id), None, changed, left, list(missing))
+
+
+def _forked(_ids: Sequence[str], forks: Mapping[str, str]) -> Answer:
+    made = [*forks.values()]
+    more = " and more" if len(made) > _MOST_NAMED else ""
+    return Answer(f"forked: {', '.join(made[:_MOST_NAMED])}{more}", dict(forks), made[0] if len(made) == 1 else None)
 
 
 def not_found(run_id: str) -> str:
@@ -268,7 +283,7 @@ class RunActions:
         states = RUN_ACTIONS[verb].states
         return Changed(act_on(lambda place: find(whole, wanted, states, place), act, self._progress))
 
-    @RUN_ACTIONS(ANY, "forked", "does not exist")
+    @RUN_ACTIONS(ANY, "forked", "does not exist", answer=_forked)
     def fork(
         self,
         ids: Sequence[str],

@@ -301,17 +301,11 @@ def answer(scene: Scene, body: Answering) -> str:
 
 
 @pages.action(RUN_ACTIONS["fork"], _ids)
-def fork(scene: Scene, body: Forking) -> Done:
-    operations = scene.operations.runs
+def fork(scene: Scene, body: Forking) -> dict[str, str]:
+    runs, version = scene.operations.runs, body.version
     if body.step is None and not (body.beginning or body.past_last or body.children):
-        made = operations.fork_failed(body.ids, version=body.version)
-    else:
-        made = operations.fork(
-            body.ids, body.step, version=body.version, past_last=body.past_last, children=body.children
-        )
-    listed = ", ".join(list(made.values())[:3])
-    only = next(iter(made.values())) if len(made) == 1 else None
-    return Done(f"forked: {listed}{' and more' if len(made) > 3 else ''}", dict(made), only)
+        return runs.fork_failed(body.ids, version=version)
+    return runs.fork(body.ids, body.step, version=version, past_last=body.past_last, children=body.children)
 
 
 def _micros(text: str) -> int:

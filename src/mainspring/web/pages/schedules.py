@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, cast
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from mainspring.app.declarations.schedules_json import changes_of, definition_of
 from mainspring.errors import InvalidInput
 from mainspring.model.clock import to_datetime
+from mainspring.model.schedules import Overlap, TickOutcome
 from mainspring.operations.filters import SCHEDULE_FILTERS
 from mainspring.operations.schedules.actions import SCHEDULE_ACTIONS
 from mainspring.operations.schedules.info import BackfillInfo, ScheduleDescription, ScheduleInfo, TickInfo
@@ -20,10 +21,6 @@ from mainspring.web.requests import read_value
 from mainspring.web.views import After, Body, Id, Moment, Pages, PageSize, Reason, Scene, query_of
 
 pages = Pages()
-OutcomeName = Literal[
-    "pending", "buffered", "fired", "late", "skipped_overlap", "skipped_by_request",
-    "missed", "paused", "dropped", "replaced", "start_failed",
-]  # fmt: skip
 SpecText = Annotated[str, Meta(max_length=100_000, description="The spec as JSON, as `Spec.from_dict` takes it.")]
 CronText = Annotated[str, Meta(max_length=1_000, description="A cron expression, such as 0 9 * * mon-fri.")]
 ZoneText = Annotated[str, Meta(max_length=100, description="The time zone of the cron expression; UTC.")]
@@ -54,7 +51,7 @@ class TickQuery(Struct):
     """The id of a schedule, and the page of its ticks."""
 
     id: Id
-    outcome: list[OutcomeName] = field(default_factory=list[OutcomeName])
+    outcome: list[TickOutcome] = field(default_factory=list[TickOutcome])
     after: After | None = None
     limit: PageSize = 50
 
@@ -198,9 +195,6 @@ def read_spec(text: str) -> Spec:
     return Spec.from_dict(cast("dict[str, Any]", given))
 
 
-OverlapName = Literal["skip", "buffer_one", "buffer_all", "cancel_other", "terminate_other", "allow_all"]
-
-
 PolicyText = Annotated[
     str, Meta(max_length=10_000, description="More of the policy, as JSON: maxRunning, coalesce, limit, bufferLimit.")
 ]
@@ -222,7 +216,7 @@ class Pausing(OneSchedule):
 class Triggering(OneSchedule):
     """A run to start now. `overlap` overrides the schedule's own policy."""
 
-    overlap: OverlapName | None = None
+    overlap: Overlap | None = None
 
 
 class Skipping(OneSchedule):
@@ -236,7 +230,7 @@ class Backfilling(OneSchedule, kw_only=True):
 
     start: Moment
     end: Moment
-    overlap: OverlapName | None = None
+    overlap: Overlap | None = None
     again: bool = False
 
 
@@ -256,7 +250,7 @@ class Described(OneSchedule, kw_only=True):
     workflow: Annotated[str, Meta(min_length=1, max_length=600)] | None = None
     input: dict[str, Any] | UnsetType = UNSET
     """The arguments of the function, by name."""
-    overlap: OverlapName | None = None
+    overlap: Overlap | None = None
     catchup: Annotated[str, Meta(max_length=100, description="How late a tick may be, such as 10m.")] | None = None
     pause_on_failure: bool | None = None
     policy: PolicyText | dict[str, Any] | None = None
