@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Self, TypeVar, cast,
 from mainspring.app.caller.current import current_branch, current_caller
 from mainspring.app.caller.mistakes import refuse_blocking_on_loop
 from mainspring.app.dual import OverloadedVerb, dual
-from mainspring.app.functions.options import micros, moment
+from mainspring.app.functions.options import moment
 from mainspring.app.messages.names import named
 from mainspring.app.messages.questions import Answer
 from mainspring.app.undo import Undo
@@ -28,6 +28,7 @@ from mainspring.errors import InvalidInput, NotInRun
 from mainspring.model.clock import to_datetime
 from mainspring.model.ids import is_storable
 from mainspring.model.runs import user_of
+from mainspring.recurrence.durations import micros
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

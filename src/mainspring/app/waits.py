@@ -9,10 +9,10 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any, Self
 
-from mainspring.app.functions.options import micros
 from mainspring.engine.effects import failure_of
 from mainspring.errors import MainspringError, NotFound, StillRunning, StoreError, StoreUnavailable
 from mainspring.model.states import State
+from mainspring.recurrence.durations import micros
 from mainspring.store.sealing.payloads import readable
 
 if TYPE_CHECKING:

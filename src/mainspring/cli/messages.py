@@ -12,10 +12,10 @@ from mainspring.app.settings import Settings
 from mainspring.cli.audit import carry_out, perform, reason_option
 from mainspring.cli.commands import Command, note, url_option
 from mainspring.cli.display import compact
-from mainspring.cli.runs.actions import duration
 from mainspring.cli.terminal import data, safe_json
 from mainspring.operations.connect import connect
 from mainspring.operations.runs.start import START_ACTIONS
+from mainspring.recurrence.durations import typed_duration
 
 
 def _value(text: str, what: str) -> Any:
@@ -74,7 +74,7 @@ JSON. Exit code 4 if there is no such run, 1 if it refuses, raises or does not a
 @click.argument("question", metavar="KEY")
 @click.argument("message", metavar="JSON")
 @click.option(
-    "--timeout", type=duration, default="30s", show_default=True, metavar="DURATION", help="How long to wait."
+    "--timeout", type=typed_duration, default="30s", show_default=True, metavar="DURATION", help="How long to wait."
 )
 @url_option
 @reason_option

@@ -13,12 +13,12 @@ from mainspring.app.functions.functions import Call
 from mainspring.app.functions.options import Options
 from mainspring.cli.commands import FAILED, Command, note
 from mainspring.cli.options import time
-from mainspring.cli.runs.actions import duration
 from mainspring.cli.target import load_app
 from mainspring.cli.terminal import data, safe_json
 from mainspring.codec.values import UNTAGGED
 from mainspring.engine.registry import Bound
 from mainspring.errors import InvalidInput, UnknownFunction
+from mainspring.recurrence.durations import typed_duration
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @click.argument("target")
 @click.argument("name")
 @click.option("--args", "arguments", metavar="JSON", default="{}", help="An object of arguments by name, or an array.")
-@click.option("--after", type=duration, metavar="DURATION", help="10s, 3d, … or seconds.  [default: at once]")
+@click.option("--after", type=typed_duration, metavar="DURATION", help="10s, 3d, … or seconds.  [default: at once]")
 @click.option("--at", type=time, metavar="TIME", help="When, UTC unless it says otherwise.")
 @click.option("--id", "run_id", metavar="ID", help="The id of the run. A second start with it returns the same run.")
 @click.option("--wait", is_flag=True, help="Wait for the result and print it as JSON; the id goes to stderr.")

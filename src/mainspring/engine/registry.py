@@ -17,7 +17,7 @@ from mainspring.engine.source import source_of
 from mainspring.engine.transaction_parameter import wanted
 from mainspring.errors import AlreadyRegistered, InvalidInput, UnknownFunction
 from mainspring.model.given import check_flag, check_text
-from mainspring.recurrence.durations import parse_duration
+from mainspring.recurrence.durations import micros
 from mainspring.store.external.tx import ISOLATION, Wants
 
 if TYPE_CHECKING:
@@ -272,10 +272,10 @@ def _own_name(fn: Callable[..., Any]) -> str:
 def _positive(length: timedelta | float | str | None, what: str) -> int | None:
     if length is None:
         return None
-    micros = int(parse_duration(length).total_seconds() * SECOND)
-    if micros <= 0:
+    found = micros(length)
+    if found <= 0:
         raise InvalidInput(f"{what} must be longer than zero, not {length!r}")
-    return micros
+    return found
 
 
 def _retention(length: timedelta | float | str | None, name: str) -> int | None:

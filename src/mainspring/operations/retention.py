@@ -9,7 +9,7 @@ from msgspec import field
 
 from mainspring.errors import InvalidInput
 from mainspring.model.clock import SECOND, to_datetime
-from mainspring.recurrence.durations import parse_duration
+from mainspring.recurrence.durations import micros
 from mainspring.store.verbs.prune import Keep
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ def chosen(
     """Return the retention with the durations and the number of the caller. With names: only of runs of these functions."""
     if (runs, functions, last) != (None, None, None):
         keep = Keep(
-            keep.runs if runs is None else _micros(parse_duration(runs).total_seconds()),
-            keep.functions if functions is None else _micros(parse_duration(functions).total_seconds()),
+            keep.runs if runs is None else micros(runs),
+            keep.functions if functions is None else micros(functions),
             last=last,
         )
     if not names:

@@ -9,6 +9,7 @@ from datetime import timedelta
 from fractions import Fraction
 
 from mainspring.errors import InvalidInput
+from mainspring.model.clock import SECOND
 
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _PHRASE = re.compile(r"(?:[0-9]+[smhdw])+")
@@ -37,6 +38,16 @@ def parse_duration(value: timedelta | float | str) -> timedelta:
             raise InvalidInput(f"duration: {value!r} is negative; write a duration of zero or more")
         return _bounded(value, repr(value))
     return _from_seconds(value)
+
+
+def micros(value: timedelta | float | str) -> int:
+    """Return a duration in microseconds."""
+    return round(parse_duration(value).total_seconds() * SECOND)
+
+
+def typed_duration(text: str) -> float | str:
+    """Return what `parse_duration` takes for a text that a person typed: a number without a unit is seconds."""
+    return float(text) if text.isascii() and text.isdigit() else text
 
 
 def whole_numbers(phrase: str) -> str:

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from mainspring.errors import InvalidInput
-from mainspring.model.clock import SECOND, to_datetime, to_micros
-from mainspring.recurrence.durations import parse_duration
+from mainspring.model.clock import to_datetime, to_micros
+from mainspring.recurrence.durations import micros
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sized
@@ -136,7 +136,7 @@ class VirtualClock:
 
     async def advance(self, by: timedelta | float | str) -> None:
         """Advance wall-clock time by a duration, and finish everything that becomes due on the way."""
-        await self._advance_to(self._now + round(parse_duration(by).total_seconds() * SECOND))
+        await self._advance_to(self._now + micros(by))
 
     async def advance_to(self, when: datetime | str) -> None:
         """Advance wall-clock time to a moment, and finish everything that becomes due on the way.

@@ -11,7 +11,6 @@ from mainspring.app.caller.outside import encoded, of_all
 from mainspring.app.caller.protocol import StartedRun
 from mainspring.app.coroutines import Mapped, bridged, fastest, gathered
 from mainspring.app.functions.invocation import Invocation, later_run, new_runs
-from mainspring.app.functions.options import micros
 from mainspring.codec import value_codec
 from mainspring.engine.calls import StepCall, TransactionCall
 from mainspring.engine.drivers import drive, drive_blocking
@@ -21,6 +20,7 @@ from mainspring.engine.replay.branches import ours
 from mainspring.errors import InvalidInput, StoreUnavailable, WrongColour
 from mainspring.operations.runs.actions import RunActions
 from mainspring.operations.runs.bulk import Found, act_on_batch, kin_of
+from mainspring.recurrence.durations import micros
 from mainspring.store.messages import Entry
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from datetime import datetime  # noqa: TC003  (read by annotation)
 from typing import TYPE_CHECKING, TypeVar
 
 from mainspring.app.functions.functions import AsyncFn, SyncFn
-from mainspring.app.functions.options import micros
 from mainspring.errors import InvalidInput
 from mainspring.model.schedules import Hook
+from mainspring.recurrence.durations import micros
 
 if TYPE_CHECKING:
     from collections.abc import Callable

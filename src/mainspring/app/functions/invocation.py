@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from mainspring.app.functions.options import micros
 from mainspring.codec import check_size
 from mainspring.engine.registry import Bound
 from mainspring.engine.retry import stored
@@ -16,6 +15,7 @@ from mainspring.errors import InvalidInput
 from mainspring.model.keys import KeyMode
 from mainspring.model.runs import USER, NewRun, user_of
 from mainspring.model.states import State
+from mainspring.recurrence.durations import micros
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

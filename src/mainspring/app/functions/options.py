@@ -10,12 +10,11 @@ import msgspec
 
 from mainspring.engine.retry import Retry, stored
 from mainspring.errors import InvalidInput
-from mainspring.model.clock import SECOND
 from mainspring.model.given import attributes_json, check_flag, check_text, check_time, explained
 from mainspring.model.ids import check_run_id
 from mainspring.model.keys import KeyMode
 from mainspring.operations.queues import check_queue_name
-from mainspring.recurrence.durations import parse_duration
+from mainspring.recurrence.durations import micros
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -155,11 +154,6 @@ def _partition(value: Any) -> str:
 
 def _short_text(name: str, value: Any) -> str:
     return check_text(f"options: {name}", value)
-
-
-def micros(value: Duration) -> int:
-    """A duration in microseconds."""
-    return round(parse_duration(value).total_seconds() * SECOND)
 
 
 def _positive(value: Any) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, Unpack
 from mainspring.app.caller.current import current_caller
 from mainspring.app.coroutines import Mapped
 from mainspring.app.dual import dual
-from mainspring.app.functions.options import micros, moment
+from mainspring.app.functions.options import moment
 from mainspring.app.handle import Handle
 from mainspring.codec import check_size, value_codec
 from mainspring.errors import InvalidInput, NotSerializable
@@ -20,6 +20,7 @@ from mainspring.operations.runs.bulk import find
 from mainspring.operations.runs.info import Lines, RunInfo, RunPage, Runs, StepInfo, with_handle
 from mainspring.operations.versions import PatchInfo, VersionInfo, Versions
 from mainspring.operations.workers import WorkerInfo, Workers
+from mainspring.recurrence.durations import micros
 from mainspring.store.verbs.manage import Move
 
 if TYPE_CHECKING:

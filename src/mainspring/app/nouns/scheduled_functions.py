@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from mainspring.app.caller.current import current_caller
 from mainspring.app.coroutines import Mapped
 from mainspring.app.dual import dual
-from mainspring.app.functions.options import micros, moment
+from mainspring.app.functions.options import moment
 from mainspring.app.handle import handle_of
 from mainspring.codec import size_of
 from mainspring.errors import InvalidInput, TooLarge
 from mainspring.model.clock import SECOND
 from mainspring.operations.runs.actions import RunActions
 from mainspring.operations.scheduled_functions import FunctionPage, FunctionViews, ScheduledFunction, ScheduledFunctions
+from mainspring.recurrence.durations import micros
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from mainspring.app.functions.options import micros
 from mainspring.app.settings import Settings
 from mainspring.cli import display
 from mainspring.cli.audit import carry_out, reason_option
@@ -20,7 +19,7 @@ from mainspring.operations.filters import TRAITS
 from mainspring.operations.runs.actions import RUN_ACTIONS, not_found
 from mainspring.operations.runs.bulk import Progress
 from mainspring.operations.scheduled_functions import FUNCTION_ACTIONS
-from mainspring.recurrence.durations import parse_duration
+from mainspring.recurrence.durations import micros, typed_duration
 from mainspring.store.verbs.manage import Move
 
 if TYPE_CHECKING:
@@ -41,11 +40,6 @@ class Chosen(NamedTuple):
     filters: RunFilters
     reason: str | None
     now: int
-
-
-def duration(text: str) -> float | str:
-    """Parse a duration as in code: 1h30m, or a number of seconds."""
-    return float(text) if text.isascii() and text.isdigit() else text
 
 
 def _command(
@@ -249,7 +243,10 @@ reschedule = _command(
     _reschedule,
     [
         click.option(
-            "--after", type=duration, metavar="DURATION", help="Begin after this duration, such as 1h30m. 0: at once."
+            "--after",
+            type=typed_duration,
+            metavar="DURATION",
+            help="Begin after this duration, such as 1h30m. 0: at once.",
         ),
         click.option("--priority", type=int, help="Smaller first."),
         click.option("--attempts", type=click.IntRange(min=0), help="The number of attempts that count as made."),
@@ -369,7 +366,7 @@ def fork(
         )
     if len(ids) > 1 and new_id is not None:
         raise click.UsageError("--id is for one run")
-    length = None if timeout is None else micros(parse_duration(timeout))
+    length = None if timeout is None else micros(timeout)
     with connect(url, Settings()) as operations:
         details = {
             "step": step,

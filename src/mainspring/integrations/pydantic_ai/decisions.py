@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic_ai.tools import ToolApproved, ToolDenied
 
-from mainspring.app.functions.options import micros
 from mainspring.app.messages.names import Event, Topic
 from mainspring.app.run import run
 from mainspring.model.clock import SECOND
+from mainspring.recurrence.durations import micros
 
 if TYPE_CHECKING:
     from datetime import datetime

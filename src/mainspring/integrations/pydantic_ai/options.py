@@ -14,9 +14,9 @@ from pydantic_ai.exceptions import (
     UserError,
 )
 
-from mainspring.app.functions.options import micros
 from mainspring.engine.retry import Retry
 from mainspring.errors import InvalidInput
+from mainspring.recurrence.durations import micros
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 from msgspec import Meta, Struct, field
 
 from mainspring.errors import InvalidInput, NotFound
-from mainspring.model.clock import SECOND, to_micros
+from mainspring.model.clock import to_micros
 from mainspring.model.runs import USER
 from mainspring.operations.filters import TRAITS, RunFilters
 from mainspring.operations.runs.actions import RUN_ACTIONS, Changed, not_found
@@ -19,7 +19,7 @@ from mainspring.operations.runs.bulk import Progress
 from mainspring.operations.runs.info import Conversation, Runs
 from mainspring.operations.runs.lists import RunSummary
 from mainspring.operations.runs.start import START_ACTIONS
-from mainspring.recurrence.durations import parse_duration
+from mainspring.recurrence.durations import micros, typed_duration
 from mainspring.store.verbs.dashboard import MOST
 from mainspring.store.verbs.manage import Move
 from mainspring.web.formatting import WHERE_REPLAY_AGREES
@@ -256,10 +256,8 @@ def fail(scene: Scene, body: Chosen) -> Done:
 
 @pages.action(RUN_ACTIONS["reschedule"], _ids)
 def reschedule(scene: Scene, body: Rescheduling) -> Done:
-    if body.after is not None and body.at is not None:
-        raise InvalidInput("give `after` or `at`, not both")
-    at = None if body.at is None else to_micros(body.at)
-    move = Move(scene.now + _micros(body.after or "0s") if at is None else at, body.priority)
+    due = _due(scene, body)
+    move = Move(scene.now if due is None else due, body.priority)
     return _act(scene, "reschedule", body, lambda runs, ids, filters: runs.reschedule(ids, move, filters))
 
 
@@ -276,16 +274,13 @@ def delete(scene: Scene, body: Chosen) -> Done:
 
 @pages.action(START_ACTIONS["start"], lambda body: [body.id] if body.id else [])
 def start(scene: Scene, body: Beginning) -> str:
-    if body.after is not None and body.at is not None:
-        raise InvalidInput("give `after` or `at`, not both")
-    at = to_micros(body.at) if body.at is not None else None if body.after is None else scene.now + _micros(body.after)
     return scene.operations.starting.start(
         body.workflow,
         body.input,
         id=body.id,
         queue=body.queue,
         priority=body.priority,
-        at=at,
+        at=_due(scene, body),
         attributes=body.attributes,
     )
 
@@ -308,10 +303,13 @@ def fork(scene: Scene, body: Forking) -> dict[str, str]:
     return runs.fork(body.ids, body.step, version=version, past_last=body.past_last, children=body.children)
 
 
-def _micros(text: str) -> int:
-    """Parse a duration as people write it, 1h30m or a number of seconds, into microseconds."""
-    number = text.isascii() and text.isdigit()
-    return round(parse_duration(float(text) if number else text).total_seconds() * SECOND)
+def _due(scene: Scene, body: Rescheduling | Beginning) -> int | None:
+    """Return the time that a delay or a time names. None: neither is given."""
+    if body.after is not None and body.at is not None:
+        raise InvalidInput("give `after` or `at`, not both")
+    if body.after:
+        return scene.now + micros(typed_duration(body.after))
+    return None if body.at is None else to_micros(body.at)
 
 
 def _filters(scene: Scene, query: Any) -> RunFilters:
