@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import contextlib
+from functools import partial
+from typing import Any, cast
 
 import pytest
 
@@ -349,33 +351,73 @@ class Till:
         self.charge, self.check = charge, check
 
     def workflow(self, how: str) -> Any:
+        body = getattr(self, how.replace(" ", "_"))
+
         @self.app.workflow(retry=Retry(3, first=1))
         async def work() -> list[str]:
-            if how == "above a branch":
-                branch = asyncio.create_task(self.check(run.attempt < 3))
-                await asyncio.wait([branch])
-                return [await self.charge("a"), await branch]
-            if how == "refused above a branch":
-                branch = asyncio.create_task(self.check(run.attempt < 3))
-                await asyncio.wait([branch])
-                try:
-                    await self.charge("refused")
-                except PermissionError as error:
-                    return [str(error), await branch]
-            if how == "another input":
-                try:
-                    return [await self.check(run.attempt < 3), await self.charge("b")]
-                except ConnectionError:
-                    await self.charge("a")
-                    raise
-            found: list[str] = []
-            try:
-                found.append(await self.check(run.attempt < 3))
-            finally:
-                found.append(await self.charge("a"))
-            return found
+            return cast("list[str]", await body(run.attempt < 3))
 
         return work
+
+    async def above_a_branch(self, fails: bool) -> list[str]:
+        branch = asyncio.create_task(self.check(fails))
+        await asyncio.wait([branch])
+        return [await self.charge("a"), await branch]
+
+    async def refused_above_a_branch(self, fails: bool) -> list[str]:
+        branch = asyncio.create_task(self.check(fails))
+        await asyncio.wait([branch])
+        try:
+            return [await self.charge("refused")]
+        except PermissionError as error:
+            return [str(error), await branch]
+
+    async def in_a_finally(self, fails: bool) -> list[str]:
+        found: list[str] = []
+        try:
+            found.append(await self.check(fails))
+        finally:
+            found.append(await self.charge("a"))
+        return found
+
+    async def after_other_operations(self, fails: bool) -> list[str]:
+        try:
+            await self.check(fails)
+            await asyncio.gather(self.check(False), self.check(False))
+        finally:
+            found = await self.charge("a")
+        return [found]
+
+    async def in_another_branch(self, fails: bool) -> list[str]:
+        try:
+            await self.check(fails)
+            await asyncio.gather(self.check(False), self.check(False))
+        finally:
+            found = await asyncio.create_task(self.charge("a"))
+        return [found]
+
+    async def in_a_loop(self, fails: bool) -> list[str]:
+        found: list[str] = []
+        for attempt in range(2):
+            try:
+                await self.check(fails and run.attempt == attempt + 1)
+            finally:
+                found.append(await self.charge("a"))
+        return found
+
+    async def twice(self, fails: bool) -> list[str]:
+        try:
+            await self.check(fails)
+        finally:
+            found = await asyncio.gather(self.charge("a"), self.charge("a"))
+        return [*found]
+
+    async def another_input(self, fails: bool) -> list[str]:
+        try:
+            return [await self.check(fails), await self.charge("b")]
+        except ConnectionError:
+            await self.charge("a")
+            raise
 
 
 @pytest.mark.parametrize(
@@ -384,6 +426,10 @@ class Till:
         ("above a branch", ["a"], ["charged a 1", "checked"]),
         ("refused above a branch", ["refused"], ["refused", "checked"]),
         ("in a finally", ["a"], ["checked", "charged a 1"]),
+        ("after other operations", ["a"], ["charged a 1"]),
+        ("in another branch", ["a"], ["charged a 1"]),
+        ("in a loop", ["a", "a"], ["charged a 1", "charged a 2"]),
+        ("twice", ["a", "a"], ["charged a 1", "charged a 2"]),
         ("another input", ["a", "b"], ["checked", "charged b 2"]),
     ],
 )
@@ -396,8 +442,102 @@ async def test_the_next_attempt_gets_the_outcome_of_a_step_that_begins_at_most_o
         handle = await work.options(id="r").start()
         await w.advance("1m")
         assert await handle.result() == result
-        assert [step.name for step in await till.app.runs.steps("r")] == ["check", "charge"]
+        names = {step.name for step in await till.app.runs.steps("r")}
+        assert names == {"check", "charge"}
     assert till.charged == charged
+
+
+async def test_an_outcome_of_an_earlier_attempt_is_received_by_one_call_also_across_a_restart(store_url: str) -> None:
+    till = Till()
+
+    @till.app.workflow(retry=TWICE)
+    async def work() -> list[str]:
+        try:
+            await till.check(run.attempt == 1)
+            await till.check(False)
+        finally:
+            found = [await till.charge("a")]
+        await run.receive("go")
+        return [*found, await till.charge("a")]
+
+    async with world(till.app, url=store_url) as w:
+        handle = await work.options(id="r").start()
+        await w.advance("1m")
+        await another_process(w)
+        await till.app.send("r", "go", None)
+        assert await handle.result() == ["charged a 1", "charged a 2"]
+
+
+async def test_what_an_operator_lets_fail_again_is_executed_again_wherever_it_stands(store_url: str) -> None:
+    till, fails = Till(), [True]
+
+    @till.app.workflow(retry=TWICE)
+    async def work() -> None:
+        try:
+            await till.check(fails[-1])
+            await till.check(False)
+        finally:
+            with contextlib.suppress(PermissionError):
+                await till.charge("refused")
+
+    async with world(till.app, url=store_url) as w:
+        handle = await work.options(id="r").start()
+        await w.advance("1m")
+        assert till.charged == ["refused"]
+        fails.append(False)
+        await till.app.runs.retry("r")
+        await handle.result()
+    assert till.charged == ["refused", "refused"]
+
+
+async def test_ad_hoc_steps_are_told_apart_by_what_their_functions_have_with_them(store_url: str) -> None:
+    till, charged = Till(), list[str]()
+
+    def charge(what: str) -> str:
+        charged.append(what)
+        return what
+
+    @till.app.workflow(retry=Retry(3, first=1))
+    async def work() -> str:
+        once = run.step.options(at_most_once=True)
+        what = "a" if run.attempt < 3 else "b"
+        try:
+            await till.check(run.attempt < 3)
+        finally:
+            found = await once("charge", lambda: charge(what))
+            found += await once("charge", partial(charge, f"partial {what}"))
+        return found
+
+    async with world(till.app, url=store_url) as w:
+        handle = await work.start()
+        await w.advance("1m")
+        assert await handle.result() == "bpartial b"
+    assert charged == ["a", "partial a", "b", "partial b"]
+
+
+async def test_what_a_step_has_published_stays_when_another_operation_at_its_position_is_forgotten(
+    store_url: str,
+) -> None:
+    till = Till()
+
+    @till.app.step(at_most_once=True)
+    async def pay() -> None:
+        await run.set_event("paid", 1)
+
+    @till.app.workflow(retry=Retry(3, first=1))
+    async def work() -> None:
+        try:
+            await till.check(run.attempt == 1)
+        except ConnectionError:
+            await pay()
+            raise
+        await till.check(run.attempt == 2)
+
+    async with world(till.app, url=store_url) as w:
+        handle = await work.start()
+        await w.advance("1m")
+        await handle.result()
+        assert await till.app.get_event(handle.id, "paid") == 1
 
 
 async def test_an_operator_s_retry_does_not_repeat_a_step_that_succeeded_and_begins_at_most_once(
@@ -443,3 +583,75 @@ async def test_a_step_that_begins_at_most_once_is_executed_again_where_its_block
         await w.advance("1m")
         assert await handle.result() == "charged a 3"
     assert till.charged == ["a", "refund", "a"]
+
+
+async def test_a_compensation_that_begins_at_most_once_is_executed_each_time_that_its_block_is_undone(
+    store_url: str,
+) -> None:
+    till = Till()
+
+    @till.app.workflow(retry=TWICE)
+    async def work() -> None:
+        async with run.undo() as undo:
+            await till.charge("a")
+            undo.push(till.charge.bind("refund"))
+            await till.check(True)
+
+    async with world(till.app, url=store_url) as w:
+        handle = await work.start()
+        await w.advance("1m")
+        with pytest.raises(ConnectionError):
+            await handle.result()
+    assert till.charged == ["a", "refund", "a", "refund"]
+
+
+async def test_what_a_failed_compensation_has_not_undone_is_not_executed_again(store_url: str) -> None:
+    till = Till()
+
+    @till.app.workflow(retry=TWICE)
+    async def work() -> None:
+        async with run.undo() as undo:
+            await till.charge("a")
+            undo.push(till.charge.bind("refused"))
+            await till.check(True)
+
+    async with world(till.app, url=store_url) as w:
+        handle = await work.start()
+        await w.advance("1m")
+        with pytest.raises(ConnectionError):
+            await handle.result()
+    assert till.charged == ["a", "refused"]
+
+
+@pytest.mark.parametrize("where", ["above", "in a task from before"])
+async def test_what_stood_beside_a_block_that_was_undone_is_not_executed_again(store_url: str, where: str) -> None:
+    till = Till()
+
+    @till.app.workflow(retry=TWICE)
+    async def work() -> None:
+        entered, charged = asyncio.Event(), asyncio.Event()
+
+        async def beside() -> None:
+            await till.check(False)
+            await entered.wait()
+            await till.charge("beside")
+            charged.set()
+
+        async def block() -> None:
+            async with run.undo() as undo:
+                await till.charge("a")
+                undo.push(till.charge.bind("refund"))
+                entered.set()
+                await charged.wait()
+                await till.check(run.attempt == 1)
+
+        other = asyncio.create_task(block() if where == "above" else beside())
+        await till.check(False)
+        await (beside() if where == "above" else block())
+        await other
+
+    async with world(till.app, url=store_url) as w:
+        handle = await work.start()
+        await w.advance("1m")
+        await handle.result()
+    assert till.charged == ["a", "beside", "refund", "a"]

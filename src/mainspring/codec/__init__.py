@@ -2,10 +2,11 @@
 
 from mainspring.codec.calls import CallCodec, encode_call, result_codec
 from mainspring.codec.failures import decode_exception, encode_exception, summarize_exception
-from mainspring.codec.fingerprints import fingerprint
+from mainspring.codec.fingerprints import INCOMPLETE, fingerprint
 from mainspring.codec.values import ValueCodec, check_size, size_of, value_codec
 
 __all__ = [
+    "INCOMPLETE",
     "CallCodec",
     "ValueCodec",
     "check_size",

@@ -30,6 +30,8 @@ KEPT = "k:"
 """The position of the note on outcomes that stayed while earlier ones were forgotten: the first `seq` of them, and the one after the last."""
 ONCE = "o:"
 """Prefix of forgotten `at_most_once` steps: the same call receives their outcome, and is not executed again."""
+OUTCOME_OF = "of"
+"""Part of the trail of an `at_most_once` step: the position of the forgotten one whose outcome it received."""
 _BESIDE = (BRANCH_CREATED, FORGOTTEN, UNDO, KEPT, ONCE, "p:", "c:")
 _REVEALED = ("step", "transaction")
 """Kinds whose outcome stays recorded when the workflow's code cancels the operation at that moment."""
@@ -118,7 +120,7 @@ def forgotten_by_retry(steps: Sequence[Step], error: str | None) -> Forgotten:
     """Return what another attempt forgets of a run that ended with `error`: nothing, if no recorded exception ended the run."""
     failed = _ended_by(steps, error)
     gone = _undone(steps, _undone_scopes(steps))
-    undone = _positions_undone(steps)
+    undone = _positions_undone(steps, steps)
     if failed is None:
         return Forgotten(list(gone.values()), undone=undone)
     if failed.position not in gone:
@@ -219,20 +221,67 @@ def _undone(steps: Sequence[Step], scopes: Sequence[Step]) -> dict[str, Step]:
     return gone
 
 
-def _positions_undone(compensations: Sequence[Step], steps: Sequence[Step] | None = None) -> set[str]:
-    """Return the operations of undone scopes that came before the first compensation. Later ones are not undone by it."""
+def _positions_undone(compensations: Sequence[Step], steps: Sequence[Step]) -> set[str]:
+    """Return the operations of undone scopes that came before the first compensation, and the compensations.
+
+    Later ones are not undone by it, nor is a scope none of whose compensations succeeded.
+    """
     found: set[str] = set()
     for scope in _undone_scopes(compensations):
-        made = [step.seq for step in compensations if _scope(step) == scope.position and not _is_scope_end(step)]
-        first = min((seq for seq in made if seq is not None), default=None)
-        inside = _after(steps or compensations, scope).values()
-        found |= {step.position for step in inside if first is None or (step.seq is not None and step.seq < first)}
+        made = [step for step in compensations if _scope(step) == scope.position and not _is_scope_end(step)]
+        first = min((step.seq for step in made if step.seq is not None and step.output is not None), default=None)
+        if first is None:
+            continue
+        found |= {step.position for step in made}
+        found |= {step.position for step in _inside(steps, scope) if step.seq is not None and step.seq < first}
     return found
+
+
+def _inside(steps: Sequence[Step], scope: Step) -> Iterable[Step]:
+    """Return the operations of a scope: those of its branch, and those of the branches whose first one began in it."""
+    line = branch_of(scope.position)
+    branches: dict[str, list[Step]] = {}
+    for step in steps:
+        if step.position.startswith(line) and not step.position.startswith(_BESIDE):
+            branches.setdefault(_first_other_branch(line, step.position) or line, []).append(step)
+    for branch, made in branches.items():
+        if branch == line or min(map(_started, made)) > (scope.completed or 0):
+            yield from (step for step in made if _is_later(step, scope))
 
 
 def is_once(step: Step) -> bool:
     """Whether an operation is an `at_most_once` step of a workflow: it is recorded with a hash of its input."""
-    return step.kind == "step" and step.trail is not None and "input" in json.loads(step.trail)[0]
+    return step.kind == "step" and step.trail is not None and input_of(step) is not None
+
+
+def input_of(step: Step) -> str | None:
+    """Return the hash of the input of an `at_most_once` step."""
+    return _note_of(step).get("input")
+
+
+def outcome_of(step: Step) -> str | None:
+    """Return the position of the forgotten step whose outcome an `at_most_once` step received. None: it was executed."""
+    return _note_of(step).get(OUTCOME_OF)
+
+
+def _note_of(step: Step) -> dict[str, Any]:
+    return cast("dict[str, Any]", json.loads(step.trail or "[{}]")[0])
+
+
+def is_compensation(step: Step) -> bool:
+    """Whether an operation, forgotten or not, is a compensation."""
+    return step.position.removeprefix(ONCE).startswith(UNDO)
+
+
+def once_forgotten(steps: Sequence[Step]) -> list[Step]:
+    """Return the forgotten `at_most_once` steps whose outcome no later call has received, in the order in which they began."""
+    forgotten = [step for step in steps if step.position.startswith(ONCE)]
+    if not forgotten:
+        return forgotten
+    given = {outcome_of(step) for step in steps if is_once(step) and not step.position.startswith(ONCE)}
+    return sorted(
+        (step for step in forgotten if step.position not in given), key=lambda step: (_started(step), step.position)
+    )
 
 
 def _forget_compensations(steps: Iterable[Step], gone: dict[str, Step]) -> None:

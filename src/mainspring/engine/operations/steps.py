@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
 
-from mainspring.codec import fingerprint, summarize_exception
+from mainspring.codec import INCOMPLETE, fingerprint, summarize_exception
 from mainspring.engine.effects import (
     Consult,
     Invoke,
@@ -28,7 +28,7 @@ from mainspring.engine.effects import (
 )
 from mainspring.engine.replay.signals import Lost
 from mainspring.errors import Conflict, Interrupted, NotFound, StillRunning
-from mainspring.model.retry_scope import is_once
+from mainspring.model.retry_scope import OUTCOME_OF, is_once
 from mainspring.model.runs import Step
 from mainspring.store.verbs.start import is_last_attempt
 from mainspring.store.writes import RecordAndRevive, RecordStep, Verdict
@@ -126,9 +126,11 @@ def _is_whole_job(ex: Execution, record: Step, call: StepCall) -> bool:
 
 def _begun_before(ex: Execution, record: Step, call: StepCall) -> Step | None:
     """Note the input of an `at_most_once` step, by which later attempts of the run know the call. Return its record from an earlier one."""
-    key = fingerprint(call.fn, call.args, call.kwargs)
-    record.trail = json.dumps([{"error": None, "from": record.started, "input": key}])
-    return ex.history.begun_before(record.position, call.name, key)
+    key = fingerprint(call.fn, call.args, call.kwargs, ad_hoc=call.awaits_result)
+    before = ex.history.begun_before(record.position, call.name, key, anywhere=not key.endswith(INCOMPLETE))
+    note = {"error": None, "from": record.started, "input": key}
+    record.trail = json.dumps([note if before is None else {**note, OUTCOME_OF: before.position}])
+    return before
 
 
 def _again(ex: Execution, record: Step, call: StepCall, before: Step) -> Flow:

@@ -8,7 +8,18 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from mainspring.engine.replay.empty import UNUSED, own
-from mainspring.model.retry_scope import BRANCH_CREATED, FORGOTTEN, KEPT, ONCE, UNDO, Edition
+from mainspring.model.retry_scope import (
+    BRANCH_CREATED,
+    FORGOTTEN,
+    KEPT,
+    ONCE,
+    UNDO,
+    Edition,
+    branch_of,
+    input_of,
+    is_compensation,
+    once_forgotten,
+)
 
 if TYPE_CHECKING:
     import asyncio
@@ -245,6 +256,7 @@ class History:
         "kept",
         "landmark",
         "last_time",
+        "once",
         "open_records",
         "recalled",
         "unreached",
@@ -263,6 +275,10 @@ class History:
         """The `seq` from which on outcomes of compensations have no place in the order of outcomes: they may be those of a stop."""
         self.kept = _kept(self.journal.pop(KEPT, None)) if steps else NONE_KEPT
         """The `seq` of outcomes that a retry or resume kept, while it forgot some that were recorded before them."""
+        self.once: list[Step] = once_forgotten(steps) if steps else []
+        """Forgotten `at_most_once` steps whose outcome no call of this attempt has received."""
+        for step in self.once:
+            del self.journal[step.position]
         self.delivery = _delivery(loop, steps, self.beside, self.kept) if steps else Delivery(loop)
         self._seqs = itertools.count(self.delivery.recorded)
         self.last_time = begun
@@ -301,14 +317,21 @@ class History:
         note = self.journal.get(f"{FORGOTTEN}{position}") if self.journal else None
         return _NOTHING_FORGOTTEN if note is None else Edition.decode(note.output)
 
-    def begun_before(self, position: str, name: str, key: str) -> Step | None:
-        """The record of an `at_most_once` step that a retry has forgotten at a position: the same call, with the same input."""
-        if not self.journal:
-            return None
-        prefix = f"{ONCE}{position}~"
-        found = [step for at, step in self.journal.items() if at.startswith(prefix)]
-        same = (step for step in found if step.name == name and json.loads(step.trail or "[{}]")[0].get("input") == key)
-        return max(same, key=lambda step: step.epoch, default=None)
+    def begun_before(self, position: str, name: str, key: str, *, anywhere: bool) -> Step | None:
+        """Take the record of an `at_most_once` step that a retry has forgotten: the same call, with the same input.
+
+        One at this position, else of this branch, else, if `anywhere`, of any: the code may make it after other operations than before.
+        """
+        same = [step for step in self.once if step.name == name and input_of(step) == key]
+        places = [ONCE + position + "~"]
+        if anywhere:
+            places += [ONCE + branch_of(position), ONCE]
+        for place in places:
+            for step in same:
+                if step.position.startswith(place) and is_compensation(step) == position.startswith(UNDO):
+                    self.once.remove(step)
+                    return step
+        return None
 
     def place(self, position: str, name: str) -> str:
         """The position of an operation as it is used for ids and keys: never that of an operation which the run has forgotten."""

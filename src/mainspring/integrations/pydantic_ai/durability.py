@@ -143,17 +143,16 @@ class _Steps(CallableOperationBackend[StepOptions]):
         cache_key: tuple[object, ...],
         config: StepOptions,
     ) -> object:
-        del cache_key  # the position in the run identifies a step
         if isinstance(operation_id, EventStreamHandlerId):
             with self._positions.own():
                 return await body()  # it writes to a stream of the run, which is an operation of its own
 
-        async def attempt() -> Any:
+        async def attempt(*_: object) -> Any:
             return await body()
 
         step = run.step.options(retry=config.retry, timeout=config.timeout, at_most_once=config.at_most_once)
         with self._positions.here():
-            outcome = step(name, attempt)  # the call takes its position
+            outcome = step(name, attempt, *cache_key)  # the call takes its position; the key is its input
         return await outcome
 
 

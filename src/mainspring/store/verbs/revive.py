@@ -16,7 +16,9 @@ from mainspring.model.retry_scope import (
     Edition,
     forgotten_by_resume,
     forgotten_by_retry,
+    is_compensation,
     is_once,
+    outcome_of,
 )
 from mainspring.model.states import State
 from mainspring.store.sql.messages import RETURN_MESSAGE, TABLES_OF_VALUES
@@ -55,6 +57,9 @@ _NOTE = """
   INSERT INTO steps (run, position, kind, name, output, started, completed, epoch)
   VALUES (:run, :position, 'mark', 'mark', :value::json, :now, :now, :epoch)
 """
+_KEEP_VALUES = tuple(
+    f"UPDATE {table} SET position = :kept WHERE run = :run AND position = :position" for table in TABLES_OF_VALUES
+)
 _WITHDRAW = tuple(f"DELETE FROM {table} WHERE run = :run AND position = :position" for table in TABLES_OF_VALUES)
 _ASK_AGAIN = "UPDATE messages SET key = :other WHERE run = :run AND key = :key AND answered IS NOT NULL"
 _KEY_INDEX = ("runs_key", "runs.key")
@@ -161,6 +166,10 @@ def key_conflicts() -> Generator[None]:
 def forget_attempt(tx: Transaction, run: Run, error: str | None, *, asked: bool = False) -> Script[None]:
     """Delete what the next attempt of a run executes again, after an exception ended the last one."""
     steps = yield from steps_of(tx, run.id)
+    if asked:
+        for step in steps:
+            if step.position.startswith(ONCE) and step.output is None:
+                yield from _forget(tx, run, step)
     yield from _forget_all(tx, run, steps, forgotten_by_retry(steps, error), asked=asked)
 
 
@@ -172,7 +181,7 @@ def _forget_all(tx: Transaction, run: Run, steps: list[Step], found: Forgotten, 
             edition = Edition.decode(notes.get(note)).after(step, run.epoch, asked=asked)
             yield from _note(tx, run, note, edition, tx.now)
         if is_once(step):
-            before = [each for each in steps if each.position.startswith(f"{ONCE}{step.position}~")]
+            before = next((each for each in steps if each.position == outcome_of(step)), None)
             yield from _forget_once(tx, run, step, before, asked=asked, undone=step.position in found.undone)
         else:
             yield from _forget(tx, run, step)
@@ -183,23 +192,25 @@ def _forget_all(tx: Transaction, run: Run, steps: list[Step], found: Forgotten, 
         yield from _note(tx, run, KEPT, [kept.first, kept.end], kept.at)
 
 
-def _forget_once(tx: Transaction, run: Run, step: Step, kept: list[Step], *, asked: bool, undone: bool) -> Script[None]:
+def _forget_once(
+    tx: Transaction, run: Run, step: Step, before: Step | None, *, asked: bool, undone: bool
+) -> Script[None]:
     """Keep the outcome of an `at_most_once` step beside the operations, for the same call in the next attempt.
 
-    It is executed again if it has succeeded and was undone, or if it has not succeeded and an operator asks for it. `kept`: what was kept of
-    this position before.
+    It is executed again if it has succeeded and was undone, or if it has not succeeded and an operator asks for it. So is a compensation of what was
+    undone: it belongs to what is executed again. `before`: the forgotten step whose outcome it received, which is kept already.
     """
     succeeded = step.output is not None
-    if (undone and succeeded) or (asked and not succeeded):
-        for each in kept:
-            if succeeded or each.output is None:
-                yield from tx.execute(_FORGET, run=run.id, position=each.position)
+    again = (undone and (succeeded or is_compensation(step))) or (asked and not succeeded)
+    if again or before is not None:
         yield from _forget(tx, run, step)
+        if again and before is not None:
+            yield from _forget(tx, run, before)
         return
-    place = f"{ONCE}{step.position}~{run.epoch}"
-    yield from tx.execute(_FORGET, run=run.id, position=place)
-    values = {"run": run.id, "position": step.position, "kept": place, "now": tx.now, "epoch": run.epoch}
-    yield from tx.execute(_KEEP_ONCE, **values)
+    values = {"run": run.id, "position": step.position, "kept": f"{ONCE}{step.position}~{run.epoch}"}
+    yield from tx.execute(_KEEP_ONCE, **values, now=tx.now, epoch=run.epoch)
+    for statement in _KEEP_VALUES:
+        yield from tx.execute(statement, **values)
 
 
 def _note(tx: Transaction, run: Run, position: str, value: object, at: int) -> Script[None]:
