@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from mainspring import App, Client, State, run
+from mainspring import App, Client, Settings, State, run
+from mainspring.app.waits import Subscriptions
 from mainspring.errors import InvalidInput, NotFound, NotSerializable
 
 app = App("sqlite://")
@@ -93,3 +94,32 @@ async def test_looking_and_cancelling_inside_a_run_are_recorded(url: str) -> Non
         assert await asyncio.wait_for(app.handle("l").result(), 20) == expected
         names = [step.name for step in await app.runs.steps("l")]
         assert names == ["runs.get", "runs.list", "workers.list", "runs.cancel", "runs.counts"]
+
+
+def test_a_client_of_several_event_loops_finds_what_no_notification_announces(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hears_nothing(_: Subscriptions, signal: object) -> None: ...
+
+    monkeypatch.setattr(Subscriptions, "notify", hears_nothing)
+    app = App(store_url)
+
+    @app.workflow
+    async def teller() -> None:
+        await run.receive("go")
+        await run.set_event("told", "yes")
+
+    client = App(store_url, settings=Settings(work=False, poll=0.05))
+    with app:
+        teller.options(id="t").start.sync()
+        assert asyncio.run(client.get_event("t", "told", timeout=0.01)) is None
+
+        async def second() -> str:
+            told = asyncio.create_task(client.get_event("t", "told"))
+            await asyncio.sleep(0)
+            await client.send("t", "go", "now")
+            async with asyncio.timeout(60):
+                return str(await told)
+
+        assert asyncio.run(second()) == "yes"
+    client.close()

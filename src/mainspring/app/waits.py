@@ -296,19 +296,22 @@ def value_of(run_id: str, codec: ValueCodec, ending: Ending | None) -> Any:
 
 
 class Subscriptions:
-    """The subscriptions of one process, by run. One timer makes up for lost notifications."""
+    """The subscriptions of one process, by run. A timer on each loop makes up for lost notifications."""
 
     def __init__(self, poll: float) -> None:
         self._poll = poll
         self._lock = threading.Lock()
         self._by_run: dict[str, list[Callable[[], None]]] = {}
-        self._timed = False
+        self._timed: set[asyncio.AbstractEventLoop] = set()
+        """The loops that have a timer. One that was closed, as after `asyncio.run`, calls it no more."""
 
     def add(self, run_id: str, notify: Callable[[], None], loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
         """Call `notify`, on any thread, when the run may have published something. Return a function that stops it."""
         with self._lock:
             self._by_run.setdefault(run_id, []).append(notify)
-            begin, self._timed = not self._timed, True
+            begin = loop not in self._timed
+            if begin:
+                self._timed = {loop, *(each for each in self._timed if not each.is_closed())}
         if begin:
             loop.call_later(self._poll, self._round, loop)
         return lambda: self._remove(run_id, notify)
@@ -340,8 +343,10 @@ class Subscriptions:
     def _round(self, loop: asyncio.AbstractEventLoop) -> None:
         self._notify(None)
         with self._lock:
-            self._timed = bool(self._by_run)
-        if self._timed:
+            goes_on = bool(self._by_run)
+            if not goes_on:
+                self._timed.discard(loop)
+        if goes_on:
             loop.call_later(self._poll, self._round, loop)
 
 
