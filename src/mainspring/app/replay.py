@@ -132,9 +132,6 @@ def _engine(app: App) -> Engine:
         version=app.version,
         receiver=runtime.instances.receiver,
         methods=runtime.instances.methods,
-        on_end=lambda _: None,
-        on_room=lambda: None,
-        on_notice=lambda: None,
         home=runtime,
     )
 

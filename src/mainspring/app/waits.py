@@ -16,7 +16,7 @@ from mainspring.recurrence.durations import micros
 from mainspring.store.sealing.payloads import readable
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from mainspring.app.functions.options import Duration
     from mainspring.codec import ValueCodec
@@ -84,6 +84,11 @@ class Endings:
                 if not watchers:
                     del self._watched[run_id]
 
+    def resolve_all(self, endings: Sequence[Ending]) -> None:
+        """Notify the watchers of runs that have ended in this process."""
+        for ending in endings if self._watched else ():
+            self.resolve(ending.id, ending)
+
     def resolve(self, run_id: str, ending: Ending | None) -> None:
         """Notify the watchers of a run of its ending. A caller that begins to wait now asks the database first."""
         if run_id not in self._watched:
@@ -93,11 +98,6 @@ class Endings:
         for notify in watchers:
             with contextlib.suppress(RuntimeError):  # the loop of the watcher is closed, and the watcher with it
                 notify(ending)
-
-    @property
-    def is_watching(self) -> bool:
-        """Whether a run is watched now."""
-        return bool(self._watched)
 
     @property
     def watched(self) -> list[str]:

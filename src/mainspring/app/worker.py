@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mainspring.app.runtime import Connection, Runtime
-    from mainspring.model.runs import Ending
+    from mainspring.model.runs import Ending, Run
     from mainspring.store.changes import Signal
     from mainspring.store.schedules import Plan
 
@@ -111,9 +111,6 @@ class Worker:
             version=runtime.version,
             receiver=runtime.instances.receiver,
             methods=runtime.instances.methods,
-            on_end=self._ended,
-            on_room=self._room,
-            on_notice=self._notice,
             home=runtime,
         )
         self._claimer = Claimer(self.engine, settings.poll, compatible=settings.continue_on == "compatible")
@@ -152,8 +149,11 @@ class Worker:
                 what, schedule, workflow, clock.now()
             ),
         )
+        self.engine.on_room = self._claimer.kick_for_room
+        self.engine.on_notice = self._inbox.kick
+        self.engine.on_end = self._connection.endings.resolve_all
         self.engine.on_scheduled_end = self._scheduler.kick
-        self.engine.on_concluded = self.activity.count
+        self.engine.on_concluded = self._concluded
         self.engine.on_left = lambda run_id: self._connection.endings.look(frozenset({run_id}))
         self._heartbeat = runtime.parts.heartbeat(
             store=store,
@@ -311,17 +311,9 @@ class Worker:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # -- what happens --------------------------------------------------------------------------------------------------
-    def _ended(self, endings: Sequence[Ending]) -> None:
-        watched = self._connection.endings
-        for ending in endings if watched.is_watching else ():
-            watched.resolve(ending.id, ending)
+    def _concluded(self, ended: Sequence[tuple[Run, Ending]]) -> None:
+        self.activity.count(ended)
         self._pruner.ended()
-
-    def _room(self) -> None:
-        self._claimer.kick_for_room()
-
-    def _notice(self) -> None:
-        self._inbox.kick()
 
     def _notify(self, signal: Signal) -> None:
         if signal.published:

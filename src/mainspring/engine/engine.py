@@ -67,9 +67,6 @@ class Engine:
         version: str,
         receiver: Callable[[Function, Any], Any],
         methods: Callable[[], Mapping[str, Sequence[str]]],
-        on_end: Callable[[Sequence[Ending]], None],
-        on_room: Callable[[], None],
-        on_notice: Callable[[], None],
         home: object,
     ) -> None:
         self.store = store
@@ -82,9 +79,12 @@ class Engine:
         self.receiver = receiver
         self.methods = methods
         """By function that needs an instance: the names of the instances that this process has."""
-        self._on_end = on_end
-        self.on_room = on_room
-        self.on_notice = on_notice
+        self.on_room: Callable[[], None] = lambda: None
+        """Called when a slot became free."""
+        self.on_notice: Callable[[], None] = lambda: None
+        """Called when the store has notices for runs of this worker."""
+        self.on_end: Callable[[Sequence[Ending]], None] = lambda _endings: None
+        """Called with the ends that callers in this process may wait for."""
         self.on_scheduled_end: Callable[[], None] = lambda: None
         """Called when a run that a schedule started has ended here, and the schedule has yet to process that."""
         self.on_concluded: Callable[[Sequence[tuple[Run, Ending]]], None] = lambda _ended: None
@@ -291,7 +291,7 @@ class Engine:
     def resolve(self, endings: Sequence[Ending]) -> None:
         """Wake the callers in this process that wait for runs that have ended."""
         self.waits.resolve(endings)
-        self._on_end(endings)
+        self.on_end(endings)
 
     # -- from outside --------------------------------------------------------------------------------------------------
     async def attend(self, notices: list[Notice]) -> None:
