@@ -17,9 +17,9 @@ from mainspring.app.messages.names import named
 from mainspring.app.messages.questions import Answer
 from mainspring.app.undo import Undo
 from mainspring.codec import result_codec
-from mainspring.engine.calls import StepCall
 from mainspring.engine.drivers import drive, drive_blocking
 from mainspring.engine.operations import messages, steps, undo
+from mainspring.engine.operations.steps import StepCall
 from mainspring.engine.operations.ticks import tick_of
 from mainspring.engine.registry import Bound
 from mainspring.engine.replay.context import here

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 from mainspring.app.functions.functions import as_call
 from mainspring.codec import summarize_exception
-from mainspring.engine.calls import was_closed
 from mainspring.engine.drivers import drive, drive_blocking
 from mainspring.engine.operations import undo
 from mainspring.engine.replay.context import branch, here
 from mainspring.engine.replay.signals import Halt
+from mainspring.engine.users_code import was_closed
 from mainspring.errors import InvalidInput, NotInRun
 
 if TYPE_CHECKING:

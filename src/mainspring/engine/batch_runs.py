@@ -9,10 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from mainspring.engine.calls import StepCall
 from mainspring.engine.drivers import drive
-from mainspring.engine.effects import Invoke
-from mainspring.engine.operations.steps import encoded, step
+from mainspring.engine.operations.steps import Invoke, StepCall, encoded, step
 from mainspring.engine.runner import ONLY_POSITION, arguments, come_to_its_end, only_operation
 from mainspring.model.runs import Step
 
@@ -73,7 +71,7 @@ class BatchRun:
 
     def _perform(self, effect: Effect) -> None:
         ex = self._ex
-        if type(effect) is Invoke:
+        if isinstance(effect, Invoke):
             self._join(effect.call)
         else:
             ex.acting -= 1  # `drive` counts it again

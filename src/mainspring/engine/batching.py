@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mainspring.engine.batch_outcomes import checked, own_error
-from mainspring.engine.forked import await_here, call_here
+from mainspring.engine.users_code import await_here, call_here
 from mainspring.errors import StepTimedOut
 
 if TYPE_CHECKING:

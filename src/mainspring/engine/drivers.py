@@ -11,27 +11,28 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from mainspring.engine import forked
-from mainspring.engine.calls import EXITS, error_of, exits_of, was_closed
-from mainspring.engine.effects import Commit, Consult, Forever, Hold, Invoke, Nap, Pause, Transact, active_write
+from mainspring.engine import users_code
+from mainspring.engine.effects import Commit, Consult, Forever, Hold, Nap, Pause, active_write
 from mainspring.engine.operations import transactions
+from mainspring.engine.operations.steps import Invoke
+from mainspring.engine.operations.transactions import Transact
 from mainspring.engine.replay.context import StepScope, current
 from mainspring.engine.replay.signals import Halt, Lost
 from mainspring.engine.residency.phases import Phase
+from mainspring.engine.users_code import EXITS, error_of, exits_of, was_closed
 from mainspring.errors import StepTimedOut
 from mainspring.model import forks
+from mainspring.model.clock import SECOND
 from mainspring.model.states import State
 from mainspring.store.writes import DiscardOutcome, RecordStep
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
-    from mainspring.engine.calls import StepCall
     from mainspring.engine.effects import Effect, Flow
+    from mainspring.engine.operations.steps import StepCall
     from mainspring.engine.replay.execution import Execution
     from mainspring.model.runs import Step
-
-SECOND = 1_000_000
 
 
 async def drive(ex: Execution, flow: Flow, effect: Effect | None = None) -> Any:
@@ -81,11 +82,11 @@ def drive_blocking(ex: Execution, flow: Flow) -> Any:
         effect = next(flow)
         while True:
             try:
-                if type(effect) is Commit:
+                if isinstance(effect, Commit):
                     answer = _commit_blocking(ex, effect)
-                elif type(effect) is Invoke:
+                elif isinstance(effect, Invoke):
                     answer = _invoke_blocking(ex, effect)
-                elif type(effect) is Transact and not effect.call.is_async:
+                elif isinstance(effect, Transact) and not effect.call.is_async:
                     transactions.make(ex, effect)
                     answer = None
                 else:
@@ -293,15 +294,15 @@ async def _invoke(ex: Execution, effect: Invoke) -> Any:
         if call.awaits_result and not call.is_async:
             work = _with_coroutine(call, work)
         if call.interruptible and call.is_async:
-            work = _interruptible(ex, effect, forked.await_here(work))
+            work = _interruptible(ex, effect, users_code.await_here(work))
         value = await (work if call.timeout is None else _in_time(effect, work, call.timeout))
     except BaseException as error:
-        forked.end_if_child(before, error)
+        users_code.end_if_child(before, error)
         if isinstance(error, exits_of(ex)) and not was_closed(error):
             raise error_of(error, f"step {call.name!r}") from error
         raise
     else:
-        forked.end_if_child(before, None)
+        users_code.end_if_child(before, None)
         return value
     finally:
         ex.invoked()
@@ -399,7 +400,7 @@ def _lost(ex: Execution) -> Halt:
 def _plainly(ex: Execution, call: StepCall) -> Any:
     """Call a `def` step."""
     try:
-        return forked.call_here(call.fn, *call.args, **call.kwargs)
+        return users_code.call_here(call.fn, *call.args, **call.kwargs)
     except exits_of(ex) as error:
         raise error_of(error, f"step {call.name!r}") from error
 

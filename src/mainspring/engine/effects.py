@@ -7,9 +7,9 @@ An operation is a generator of effects, which a driver performs: one driver awai
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from mainspring.codec import decode_exception, encode_exception
 from mainspring.engine.replay.asyncio_sleep_warning import not_durable_until
@@ -24,16 +24,17 @@ if TYPE_CHECKING:
     import asyncio
 
     from mainspring.codec import ValueCodec
-    from mainspring.engine.calls import StepCall, TransactionCall
     from mainspring.engine.replay.execution import Execution, Wait
     from mainspring.model.runs import Ending, Step
     from mainspring.store.committer import Reply
-    from mainspring.store.sql.dialect import Sql
-    from mainspring.store.transaction import Values
     from mainspring.store.writes import Op, Recorded
 
 
-class Commit(Struct):
+class Effect(Struct):
+    """What an operation requests from its driver. An effect of one kind of operation stands beside that operation."""
+
+
+class Commit(Effect):
     """Commit a write and return its answer. `final` is the outcome that the write records, if it records one."""
 
     op: Op
@@ -42,63 +43,44 @@ class Commit(Struct):
     """The wait whose beginning the write records. If the code cancels it before the answer, it is abandoned."""
 
 
-class Invoke(Struct):
-    """Execute the user's function of a step."""
-
-    call: StepCall
-    position: str
-    attempt: int
-
-
-class Pause(Struct):
+class Pause(Effect):
     """Wait until a registered wait is resolved. `record` is the step that records its beginning."""
 
     wait: Wait
     record: Step
 
 
-class Hold(Struct):
+class Hold(Effect):
     """Await a future of the engine: a turn, or the end of the record. `final` is the outcome that waits for its turn."""
 
     future: asyncio.Future[Any]
     final: Step | None = None
 
 
-class Forever(Struct):
+class Forever(Effect):
     """Wait until the workflow's own code cancels the operation, as it did when this was recorded."""
 
 
-class Consult(Struct):
+class Consult(Effect):
     """Query the database on a thread. Retried while the database is unavailable."""
 
     question: Callable[[], Any]
 
 
-class Transact(Struct):
-    """Execute the user's function of a transaction, and commit its outcome together with its rows."""
-
-    call: TransactionCall
-    record: Step
-    forgotten: int = 0
-    """The epoch in which a retry of the run last forgot this transaction. Part of its key from then on."""
-    whole: bool = False
-    """Whether the transaction is the whole run, so that the run ends in its commit."""
-    doubt: bool = False
-    """Whether the answer to the commit of an attempt was lost, so that the attempt may have committed."""
-    stopping: bool = False
-    """Whether the transaction committed after the run was asked to stop."""
-    locks: list[tuple[Sql, Values]] = field(default_factory=list["tuple[Sql, Values]"])
-    """The statements that earlier attempts were refused; see `Again`."""
-
-
-class Nap(Struct):
+class Nap(Effect):
     """Sleep in real time before a retry."""
 
     seconds: float
 
 
-Effect = Commit | Invoke | Pause | Hold | Forever | Consult | Transact | Nap
 Flow = Generator[Effect, Any, Any]
+
+
+class HasStopping(Protocol):
+    """The answer to a write, or a transaction: whether the run had been asked to stop when it was committed."""
+
+    @property
+    def stopping(self) -> bool: ...
 
 
 class Ahead:
@@ -404,7 +386,7 @@ def raise_if_refused(ex: Execution, answer: Recorded) -> None:
         _stop(ex)
 
 
-def raise_if_stopping(ex: Execution, answer: Recorded | Transact) -> None:
+def raise_if_stopping(ex: Execution, answer: HasStopping) -> None:
     """Raise the signal if the run was asked to stop. The last outcome is recorded, and no operation begins any more."""
     if answer.stopping and ex.undoing is None:
         _stop(ex)

@@ -8,19 +8,18 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from mainspring.codec import encode_exception, summarize_exception
-from mainspring.engine import forked
-from mainspring.engine.calls import StepCall, TransactionCall, was_closed
 from mainspring.engine.drivers import abandon_unreached, drive, drive_blocking
 from mainspring.engine.effects import Commit
-from mainspring.engine.operations.steps import step
+from mainspring.engine.operations.steps import StepCall, step
 from mainspring.engine.operations.ticks import times_of
-from mainspring.engine.operations.transactions import transaction
+from mainspring.engine.operations.transactions import TransactionCall, transaction
 from mainspring.engine.registry import Bound
 from mainspring.engine.replay.context import Branch, current
 from mainspring.engine.replay.signals import Continued, Halt, HandedBack, Lost, Parked, Stopped
 from mainspring.engine.replay.watchdog import watch
 from mainspring.engine.residency.phases import Phase
 from mainspring.engine.retry import Retry, pause_of
+from mainspring.engine.users_code import call_here, end_if_child, was_closed
 from mainspring.errors import Interrupted, MainspringError, NonDeterminism, NotSerializable
 from mainspring.model import forks
 from mainspring.model.runs import Ending
@@ -66,7 +65,7 @@ async def run_async(ex: Execution, body: Awaitable[Any] | None = None) -> None:
         if was_closed(caught):
             raise
         error = caught
-    forked.end_if_child(before, error)
+    end_if_child(before, error)
     ex.outcome = value, come_to_its_end(ex, error)
     current.set(None)
     if ex.tasks.unfinished or ex.unawaited or ex.signal is not None or ex.unwound:
@@ -100,7 +99,7 @@ def run_blocking(ex: Execution) -> Ending | None:
         effect = next(flow)
         while True:
             try:
-                answer = _commit_blocking(ex, effect.op)  # type: ignore[union-attr]
+                answer = _commit_blocking(ex, effect.op)  # type: ignore[attr-defined]
             except Exception as refused:  # noqa: BLE001
                 effect = flow.throw(refused)
             else:
@@ -161,7 +160,7 @@ def _body(ex: Execution, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call the function of a run. A step or transaction that is a run of its own becomes a run with that one operation."""
     function = ex.function
     if function.kind == "workflow":
-        return function.fn(*args, **kwargs) if function.is_async else forked.call_here(function.fn, *args, **kwargs)
+        return function.fn(*args, **kwargs) if function.is_async else call_here(function.fn, *args, **kwargs)
     flow = only_operation(ex, args, kwargs)
     return drive(ex, flow) if function.on_loop else drive_blocking(ex, flow)
 

@@ -12,10 +12,10 @@ from mainspring.app.caller.protocol import StartedRun
 from mainspring.app.coroutines import Mapped, bridged, fastest, gathered
 from mainspring.app.functions.invocation import Invocation, later_run, new_runs
 from mainspring.codec import value_codec
-from mainspring.engine.calls import StepCall, TransactionCall
 from mainspring.engine.drivers import drive, drive_blocking
 from mainspring.engine.operations import messages, questions, steps
-from mainspring.engine.operations.transactions import transaction
+from mainspring.engine.operations.steps import StepCall
+from mainspring.engine.operations.transactions import TransactionCall, transaction
 from mainspring.engine.replay.branches import ours
 from mainspring.errors import InvalidInput, StoreUnavailable, WrongColour
 from mainspring.operations.runs.actions import RunActions
@@ -260,7 +260,7 @@ class InRun:
                     log.warning("run %s waits for the database: %s", ex.id, error)
                     await asyncio.sleep(ex.engine.patience)
 
-        call = StepCall.once(label, step, value_codec(kind, f"the answer of {label}"))
+        call = StepCall(label, step, (), {}, is_async=True, result=value_codec(kind, f"the answer of {label}"))
         return drive(ex, steps.step(ex, position, call))
 
     def read_inside(self, label: str, kind: Any, question: Work[R]) -> Coroutine[Any, Any, R]:

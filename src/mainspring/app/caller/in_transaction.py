@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 from mainspring.app.caller.outside import Outside, all_started, encoded, entry_of, of_all, others_than, sign, together
 from mainspring.app.coroutines import Mapped
 from mainspring.app.functions.invocation import later_run, new_runs
-from mainspring.engine.calls import TransactionCall
 from mainspring.engine.operations.messages import unknown_error
+from mainspring.engine.operations.transactions import TransactionCall
 from mainspring.engine.replay.branches import ours
 from mainspring.engine.replay.context import StepScope, TransactionScope, current, here
 from mainspring.errors import InTransaction as InTransactionError

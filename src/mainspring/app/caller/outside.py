@@ -12,13 +12,13 @@ from mainspring.app.caller.protocol import StartedRun
 from mainspring.app.coroutines import Mapped, fastest, gathered
 from mainspring.app.functions.invocation import Invocation, later_run, new_runs
 from mainspring.app.waits import Subscription, value_of
-from mainspring.engine.calls import TransactionCall, error_of
 from mainspring.engine.effects import key_error, taken_error
 from mainspring.engine.operations import questions
 from mainspring.engine.operations.messages import closed_error, no_value_error, unknown_error
-from mainspring.engine.operations.transactions import pause
+from mainspring.engine.operations.transactions import TransactionCall, pause
 from mainspring.engine.replay.branches import ours
 from mainspring.engine.replay.context import TransactionScope
+from mainspring.engine.users_code import error_of
 from mainspring.errors import MainspringError, NotFound, NotInRun, NotSerializable, StoreUnavailable
 from mainspring.operations.runs.actions import RunActions
 from mainspring.operations.runs.bulk import act_on

@@ -11,22 +11,21 @@ from msgspec import Struct, structs
 from mainspring.codec import INCOMPLETE, fingerprint, summarize_exception
 from mainspring.engine.effects import (
     Consult,
-    Invoke,
+    Effect,
     Pause,
     active_write,
     await_turn,
-    commit,
     commit_or_stop,
     conclude,
     error_text,
     frontier,
     key_error,
-    raise_if_stopping,
     replayed,
     taken_error,
     waiting_write,
 )
 from mainspring.engine.replay.signals import Lost
+from mainspring.engine.retry import Retry
 from mainspring.errors import Conflict, Interrupted, NotFound, StillRunning
 from mainspring.model.retry_scope import OUTCOME_OF, is_once
 from mainspring.model.runs import Step
@@ -37,15 +36,58 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mainspring.codec import ValueCodec
-    from mainspring.engine.calls import StepCall
     from mainspring.engine.effects import Flow
+    from mainspring.engine.registry import Function
     from mainspring.engine.replay.execution import Execution
-    from mainspring.engine.retry import Retry
     from mainspring.model.runs import Ending, NewRun, Run
     from mainspring.store.writes import Recorded
 
+_ONCE = Retry(1)
 Make = Callable[[], "list[NewRun]"]
 """Makes the runs to start. Called only if they are not recorded as started."""
+
+
+class StepCall(Struct):
+    """A step to execute: the function, its arguments and its retry policy."""
+
+    name: str
+    fn: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    is_async: bool
+    result: ValueCodec
+    retry: Retry = _ONCE
+    timeout: int | None = None
+    at_most_once: bool = False
+    interruptible: bool = False
+    batch: int | None = None
+    """Most inputs of one call of a batch function."""
+    awaits_result: bool = False
+    """Whether a coroutine that the function returns is awaited: a lambda or an object does not say that it makes one."""
+
+    @classmethod
+    def of(cls, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> StepCall:
+        return cls(
+            function.name,
+            function.fn,
+            args,
+            kwargs,
+            function.is_async,
+            function.codec.result,
+            retry=function.retry,
+            timeout=function.timeout,
+            at_most_once=function.at_most_once,
+            interruptible=function.interruptible,
+            batch=function.batch,
+        )
+
+
+class Invoke(Effect):
+    """Execute the user's function of a step."""
+
+    call: StepCall
+    position: str
+    attempt: int
 
 
 # -- steps -------------------------------------------------------------------------------------------------------------
@@ -313,7 +355,7 @@ def _ending(ex: Execution, record: Step, *, starts: list[NewRun]) -> Flow:
         write.starts, write.watch = starts, record.child
         if begins and edition.name == record.name and not starts:
             write = RecordAndRevive(**structs.asdict(write), asked=edition.asked)
-        answer = yield from _begin(ex, write)
+        answer = yield from commit_or_stop(ex, write)
         if answer.verdict is Verdict.TAKEN or answer.missing:
             taken = answer.taken
             return _taken(starts, taken) if taken else NotFound(f"there is no run {record.child!r} to wait for")
@@ -352,7 +394,7 @@ def start(ex: Execution, position: str, name: str, make: Make) -> Flow:
     record = Step(ex.id, position, "start", name, started=ex.begins(), epoch=ex.epoch, child=only)
     record.completed, record.seq = now, ex.history.take_seq()
     record.output = json.dumps([child.id for child in children])
-    answer = yield from _begin(ex, RecordStep(ex.engine.worker_id, record, starts=children), final=record)
+    answer = yield from commit_or_stop(ex, RecordStep(ex.engine.worker_id, record, starts=children), final=record)
     if answer.verdict is Verdict.TAKEN:
         ex.history.delivery.skip(record.seq)
         return (yield from conclude(ex, record, None, error=_not_started(children, answer)))
@@ -364,13 +406,6 @@ def start(ex: Execution, position: str, name: str, make: Make) -> Flow:
     yield from await_turn(ex, record, record)
     ex.history.last_time = record.completed
     return Begun(ids, frozenset(taken))
-
-
-def _begin(ex: Execution, write: RecordStep, final: Step | None = None) -> Flow:
-    """Record an operation that starts runs. `LocalStarts` begins those that this worker executes after the commit."""
-    answer = yield from commit(ex, write, final)
-    raise_if_stopping(ex, answer)
-    return answer
 
 
 def _not_started(starts: list[NewRun], answer: Recorded) -> Conflict:

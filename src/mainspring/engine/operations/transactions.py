@@ -11,13 +11,14 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec import Struct, field
+
 from mainspring.codec import encode_exception
-from mainspring.engine.calls import EXITS, error_of, exits_of, was_closed
 from mainspring.engine.effects import (
     Commit,
     Consult,
+    Effect,
     Nap,
-    Transact,
     active_write,
     await_turn,
     conclude,
@@ -28,10 +29,12 @@ from mainspring.engine.effects import (
     raise_if_stopping,
     replayed,
 )
+from mainspring.engine.registry import Bound
 from mainspring.engine.replay.context import StepScope, TransactionScope, current
 from mainspring.engine.replay.signals import Lost, Stopped
 from mainspring.engine.residency.phases import Phase
 from mainspring.engine.retry import Retry
+from mainspring.engine.users_code import EXITS, await_here, call_here, error_of, exits_of, was_closed
 from mainspring.errors import InTransaction, StoreError
 from mainspring.model.clock import SECOND
 from mainspring.model.runs import Step
@@ -40,18 +43,22 @@ from mainspring.store.external.colours import finished
 from mainspring.store.external.deferred import Deferred
 from mainspring.store.external.other_database import Way
 from mainspring.store.external.outcomes import Key, Outcome, generation_of
-from mainspring.store.external.tx import Again
+from mainspring.store.external.tx import Again, Wants
 from mainspring.store.writes import Complete, RecordStep, StoppedFirst, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mainspring.engine.calls import TransactionCall
+    from mainspring.codec import ValueCodec
     from mainspring.engine.effects import Flow
+    from mainspring.engine.registry import Function
     from mainspring.engine.replay.execution import Execution
-    from mainspring.model.runs import Run
+    from mainspring.model.runs import Run, StepKind
+    from mainspring.store.external.join import Inside
     from mainspring.store.external.other_database import OtherDatabase
-    from mainspring.store.external.transactions import Session
+    from mainspring.store.external.transactions import Session, Within
+    from mainspring.store.sql.dialect import Sql
+    from mainspring.store.transaction import Values
 
 R = TypeVar("R")
 log = logging.getLogger("mainspring.engine")
@@ -66,6 +73,87 @@ _BACK_OFF = Retry(2**62, first=0.005, factor=2, cap=1, jitter=1)
 
 class Unrecorded(Exception):
     """The record was refused: another worker owns the run, or this outcome is already recorded."""
+
+
+class TransactionCall(Struct):
+    """A transaction to execute: the function, its arguments, and the position of its connection parameter."""
+
+    name: str
+    fn: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    is_async: bool
+    result: ValueCodec
+    wants: Wants
+    place: int
+    isolation: str | None
+    database: OtherDatabase | None = None
+    """The database of the transaction, if not the app's own."""
+    within: Within | None = None
+    """Opens the transaction, if it is executed on a connection of the user's."""
+    kind: StepKind = "transaction"
+    """The kind under which the transaction is recorded."""
+    of_library: bool = False
+    """Whether the function is the library's own, which works with the store inside the transaction."""
+
+    @classmethod
+    def of(cls, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TransactionCall:
+        assert function.wants is not None  # noqa: S101
+        return cls(
+            function.name,
+            function.fn,
+            args,
+            kwargs,
+            function.is_async,
+            function.codec.result,
+            function.wants,
+            0 if function.bound is Bound.NOT else 1,
+            function.isolation,
+            function.database,
+            function.within,
+        )
+
+    @classmethod
+    def of_own(cls, name: str, work: Callable[[Inside], Any], result: ValueCodec) -> TransactionCall:
+        """Return a change that the library makes in the store, recorded as a step."""
+        return cls(
+            name=name,
+            fn=work,
+            args=(),
+            kwargs={},
+            is_async=False,
+            result=result,
+            wants=Wants.TX,
+            place=0,
+            isolation=None,
+            kind="step",
+            of_library=True,
+        )
+
+    def made(self, session: Session) -> Any:
+        """Call the function with its connection or session and its arguments."""
+        if self.of_library:
+            return session.joined.within(self.fn)
+        given = session.give(self.wants)
+        args = self.args if self.wants is Wants.NOTHING else (*self.args[: self.place], given, *self.args[self.place :])
+        return await_here(self.fn(*args, **self.kwargs)) if self.is_async else call_here(self.fn, *args, **self.kwargs)
+
+
+class Transact(Effect):
+    """Execute the user's function of a transaction, and commit its outcome together with its rows."""
+
+    call: TransactionCall
+    record: Step
+    forgotten: int = 0
+    """The epoch in which a retry of the run last forgot this transaction. Part of its key from then on."""
+    whole: bool = False
+    """Whether the transaction is the whole run, so that the run ends in its commit."""
+    doubt: bool = False
+    """Whether the answer to the commit of an attempt was lost, so that the attempt may have committed."""
+    stopping: bool = False
+    """Whether the transaction committed after the run was asked to stop."""
+    locks: list[tuple[Sql, Values]] = field(default_factory=list["tuple[Sql, Values]"])
+    """The statements that earlier attempts were refused; see `Again`."""
 
 
 def transaction(ex: Execution, position: str, call: TransactionCall) -> Flow:

@@ -10,19 +10,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from mainspring.engine.calls import StepCall, TransactionCall
 from mainspring.engine.effects import (
     Hold,
     active_write,
     await_turn,
-    commit,
+    commit_or_stop,
     end_of_record,
     frontier,
-    raise_if_stopping,
     replayed,
 )
-from mainspring.engine.operations.steps import step
-from mainspring.engine.operations.transactions import transaction
+from mainspring.engine.operations.steps import StepCall, step
+from mainspring.engine.operations.transactions import TransactionCall, transaction
 from mainspring.engine.replay.signals import Continued, Stopped
 from mainspring.model.retry_scope import UNDO
 from mainspring.model.runs import Step
@@ -51,8 +49,7 @@ def enter(ex: Execution, position: str) -> Flow:
     now = ex.history.landmark = ex.begins()
     record = Step(ex.id, position, KIND, KIND, started=now, completed=now, epoch=ex.epoch, output="null")
     record.seq = ex.history.take_seq()
-    answer = yield from commit(ex, active_write(ex, record), final=record)
-    raise_if_stopping(ex, answer)
+    yield from commit_or_stop(ex, active_write(ex, record), final=record)
     yield from await_turn(ex, record, record)
     return None
 
@@ -86,8 +83,7 @@ def leave(ex: Execution, scope: str, following: str) -> Flow:
     record.seq = ex.history.take_seq()
     write = active_write(ex, record)
     write.unless_stopping = True
-    answer = yield from commit(ex, write, final=record)
-    raise_if_stopping(ex, answer)
+    yield from commit_or_stop(ex, write, final=record)
     yield from await_turn(ex, record, record)
     return True
 

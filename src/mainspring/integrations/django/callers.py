@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mainspring.app.functions.invocation import Invocation
     from mainspring.app.functions.options import Options
     from mainspring.app.runtime import Runtime
-    from mainspring.engine.calls import TransactionCall
+    from mainspring.engine.operations.transactions import TransactionCall
     from mainspring.engine.registry import Function
     from mainspring.integrations.django.orm_app import OrmApp
 

@@ -1,6 +1,6 @@
-"""Keeps a process that is forked in the middle of a run from acting as a second worker.
+"""Calls of users' functions. A process that is forked in one ends with it, and an exception that would end more than it becomes its error.
 
-The child has one thread, in the middle of a user's function, and copies of all objects of its parent: the engine, the
+A forked child has one thread, in the middle of a user's function, and copies of all objects of its parent: the engine, the
 committer, connections whose sockets the parent still uses. The run ignores the function's outcome in the child. So the child
 ends where the function ends, and where it would continue in the event loop of its parent. Until then it is outside of any run:
 it may use the app like any other process, over a connection of its own.
@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 import traceback
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from mainspring.engine.replay.context import current
 from mainspring.model import forks
@@ -21,6 +21,8 @@ from mainspring.model import forks
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Awaitable, Callable
+
+    from mainspring.engine.replay.execution import Execution
 
 R = TypeVar("R")
 
@@ -30,6 +32,31 @@ _ADVICE = (
 )
 
 
+# -- exceptions -------------------------------------------------------------------------------------------------------
+# StopIteration and GeneratorExit end the generators and coroutines above. A SystemExit of a task ends the event loop, and the worker with it; the
+# next worker would recover the run and end in the same way. So each of them becomes an error of its function. A KeyboardInterrupt comes from the
+# user at the terminal, and ends the process. A step or transaction that is a run of its own has no tasks of the user's above it, so its SystemExit
+# is recorded as it is.
+EXITS: Final = (StopIteration, GeneratorExit, SystemExit)
+
+
+def exits_of(ex: Execution) -> tuple[type[BaseException], ...]:
+    """Return the exceptions that become errors of a step or transaction of this run."""
+    return EXITS if ex.function.kind == "workflow" else (StopIteration, GeneratorExit)
+
+
+def error_of(exit_: BaseException, what: str) -> RuntimeError:
+    """Return the error of a function that raised one of these exceptions."""
+    return RuntimeError(f"{what} raised {type(exit_).__name__}")
+
+
+def was_closed(error: BaseException) -> bool:
+    """Whether an exception means that a coroutine was closed by the garbage collector, and was not raised by code below it."""
+    trace = error.__traceback__
+    return isinstance(error, GeneratorExit) and (trace is None or trace.tb_next is None)
+
+
+# -- forked children ---------------------------------------------------------------------------------------------------
 def call_here(fn: Callable[..., R], *args: Any, **kwargs: Any) -> R:
     """Call a user's function. A child process that the function forks ends here and does not return."""
     before = forks.count
