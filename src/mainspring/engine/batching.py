@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from mainspring.engine.batch_outcomes import checked, own_error
 from mainspring.engine.users_code import await_here, call_here
 from mainspring.errors import StepTimedOut
+from mainspring.model.clock import SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 LINGER = 0.002
 """Seconds for which an input waits for others."""
-SECOND = 1_000_000
 
 
 class Batched(Protocol):

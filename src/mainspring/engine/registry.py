@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from mainspring.store.external.transactions import Within
 
 
-SECOND = 1_000_000
 FOR_EVER = 2**62
 
 

@@ -49,10 +49,8 @@ class Definition:
 
     def columns(self) -> dict[str, Any]:
         """Return the columns of the definition."""
-        spec = spec_json(self.spec)
         return {
-            "spec": spec,
-            "canonical": canonical_json(spec),
+            **spec_columns(self.spec),
             "workflow": self.workflow,
             "action": self.action.named(self.id).to_json(),
             "input": self.input,
@@ -115,6 +113,12 @@ def check_note(note: object) -> str | None:
 
 def spec_json(spec: Spec) -> str:
     return json.dumps(spec.to_dict())
+
+
+def spec_columns(spec: Spec) -> dict[str, Any]:
+    """Return the columns of a spec: as it was given, and in the form in which equal times are equal."""
+    text = spec_json(spec)
+    return {"spec": text, "canonical": canonical_json(text)}
 
 
 @lru_cache(maxsize=4096)

@@ -283,18 +283,16 @@ class InRun:
         ex = self._branch.execution
         return f"{ex.run.uid}-{ex.history.place(position, label)}"
 
-    def change_in_parts(
-        self, label: str, kind: Any, enter: Work[S], parts: Parts[S]
-    ) -> Coroutine[Any, Any, dict[str, str]]:
-        return self._in_parts(self._branch.take_position(label), label, kind, enter, parts)
+    def change_in_parts(self, label: str, enter: Work[S], parts: Parts[S]) -> Coroutine[Any, Any, dict[str, str]]:
+        return self._in_parts(self._branch.take_position(label), label, enter, parts)
 
     @ours
-    async def _in_parts(self, position: str, label: str, kind: Any, enter: Work[S], parts: Parts[S]) -> dict[str, str]:
+    async def _in_parts(self, position: str, label: str, enter: Work[S], parts: Parts[S]) -> dict[str, str]:
         def change(number: int) -> Coroutine[Any, Any, dict[str, str]]:
             place = f"{position}.{number}" if number else position
             origin = self._origin(place, label)
             return self._change_at(
-                place, label, kind, lambda inside: parts[number](enter(inside, origin)) if parts else {}
+                place, label, dict[str, str], lambda inside: parts[number](enter(inside, origin)) if parts else {}
             )
 
         answers = await change(0)

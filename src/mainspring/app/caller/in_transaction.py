@@ -211,10 +211,8 @@ class InTransaction:
         origin = step.next_start(detached=True) if step is not None else None
         return self._within(lambda inside: work(inside, origin))
 
-    def change_in_parts(
-        self, label: str, kind: Any, enter: Work[S], parts: Parts[S]
-    ) -> Coroutine[Any, Any, dict[str, str]]:
-        return self.change(label, kind, lambda inside, origin: together(enter, parts, inside, origin))
+    def change_in_parts(self, label: str, enter: Work[S], parts: Parts[S]) -> Coroutine[Any, Any, dict[str, str]]:
+        return self.change(label, dict[str, str], lambda inside, origin: together(enter, parts, inside, origin))
 
     def change_found(self, label: str, *_: Any, **__: Any) -> NoReturn:
         raise InTransactionError(

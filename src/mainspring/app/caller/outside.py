@@ -205,38 +205,35 @@ class Outside:
     def start(self, calls: Sequence[Invocation]) -> Coroutine[Any, Any, list[StartedRun]]:
         return self._start(calls, encoded(self.runtime, calls))
 
+    def start_later(self, call: Invocation, text: str, time: Callable[[int], int]) -> Coroutine[Any, Any, StartedRun]:
+        return self._start_later(call, text, time)
+
     @ours
     async def _start(self, calls: Sequence[Invocation], texts: list[str]) -> list[StartedRun]:
         connection = await self.runtime.connected()
         ids = [call.options.id or self._next_id(detached=call.options.parentless) for call in calls]
-        ex = self._execution
-        runs = new_runs(self.runtime, calls, texts, ids, ex)
-        starts = [Start(run, None if ex is None else ex.id) for run in runs]
-        engine = self.runtime.engine
-        if engine is not None and engine.on_loop:
-            answers = await engine.local_starts.store(starts, in_run=ex is not None)
-        else:
-            answers = await connection.committer.commit_all(starts, patient=self._patient)
-        await self._check_destinations(connection)
-        return all_started(runs, answers)
-
-    async def _check_destinations(self, connection: Connection) -> None:
-        if self.runtime.destinations:
-            await self.runtime.in_thread(self.runtime.destinations.check, connection.store)
-
-    def start_later(self, call: Invocation, text: str, time: Callable[[int], int]) -> Coroutine[Any, Any, StartedRun]:
-        return self._start_later(call, text, time)
+        return await self._store(connection, new_runs(self.runtime, calls, texts, ids, self._execution))
 
     @ours
     async def _start_later(self, call: Invocation, text: str, time: Callable[[int], int]) -> StartedRun:
         connection = await self.runtime.connected()
         run_id = call.options.id or self._next_id(detached=True)
-        ex = self._execution
-        run = later_run(self.runtime, call, text, run_id, ex, time=time)
-        start = Start(run, None if ex is None else ex.id)
-        answers = await connection.committer.commit_all([start], patient=self._patient)
-        await self._check_destinations(connection)
-        return all_started([run], answers)[0]
+        run = later_run(self.runtime, call, text, run_id, self._execution, time=time)
+        (started,) = await self._store(connection, [run])
+        return started
+
+    @ours
+    async def _store(self, connection: Connection, runs: list[NewRun]) -> list[StartedRun]:
+        """Store runs in one commit. Those that may begin in this process, do."""
+        ex, engine = self._execution, self.runtime.engine
+        starts = [Start(run, None if ex is None else ex.id) for run in runs]
+        if engine is not None and engine.on_loop:
+            answers = await engine.local_starts.store(starts, in_run=ex is not None)
+        else:
+            answers = await connection.committer.commit_all(starts, patient=self._patient)
+        if self.runtime.destinations:
+            await self.runtime.in_thread(self.runtime.destinations.check, connection.store)
+        return all_started(runs, answers)
 
     # -- waiting -------------------------------------------------------------------------------------------------------
     @ours
@@ -379,10 +376,8 @@ class Outside:
         origin = self._next_id(detached=True)
         return self.read(label, kind, lambda store: work(store, origin))
 
-    def change_in_parts(
-        self, label: str, kind: Any, enter: Work[S], parts: Parts[S]
-    ) -> Coroutine[Any, Any, dict[str, str]]:
-        return self.change(label, kind, lambda store, origin: together(enter, parts, store, origin))
+    def change_in_parts(self, label: str, enter: Work[S], parts: Parts[S]) -> Coroutine[Any, Any, dict[str, str]]:
+        return self.change(label, dict[str, str], lambda store, origin: together(enter, parts, store, origin))
 
     def change_found(
         self, label: str, find: Find, act: ActOn, *, fences: bool = False

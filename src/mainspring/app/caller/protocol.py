@@ -141,9 +141,7 @@ class Caller(Protocol):
         """Change something in the store. In a run the change and the record of the answer are one commit, so it happens once."""
         ...
 
-    def change_in_parts(
-        self, label: str, kind: Any, enter: Work[S], parts: Parts[S]
-    ) -> Coroutine[Any, Any, dict[str, str]]:
+    def change_in_parts(self, label: str, enter: Work[S], parts: Parts[S]) -> Coroutine[Any, Any, dict[str, str]]:
         """Make several changes in order, on what `enter` makes of a store. In a run each is a commit of its own, so that none is large."""
         ...
 

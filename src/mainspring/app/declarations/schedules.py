@@ -20,7 +20,7 @@ from mainspring.model.runs import USER
 from mainspring.model.user_line import warn_at_user_line
 from mainspring.recurrence import AmbiguousCron, Cron, Spec, ambiguity
 from mainspring.schedules.actions import Action
-from mainspring.schedules.definition import Definition, canonical_json, check_note, check_schedule_id, spec_json
+from mainspring.schedules.definition import Definition, check_note, check_schedule_id, spec_columns
 from mainspring.schedules.policy import Policy, check_count
 
 if TYPE_CHECKING:
@@ -241,8 +241,7 @@ def columns(schedule: str, named: dict[str, Any]) -> dict[str, Any]:
         values |= {"workflow": call.name, "input": call.encode(), "action": action.to_json()}
     if "spec" in named:
         _check_spec(named["spec"])
-        text = spec_json(named["spec"])
-        values |= {"spec": text, "canonical": canonical_json(text)}
+        values |= spec_columns(named["spec"])
     if "policy" in named:
         _check_policy(named["policy"])
         values["policy"] = json.dumps(named["policy"].to_dict())

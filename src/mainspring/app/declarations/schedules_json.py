@@ -14,7 +14,7 @@ from mainspring.errors import InvalidInput
 from mainspring.model.given import attributes_json
 from mainspring.recurrence import Spec
 from mainspring.schedules.actions import Action
-from mainspring.schedules.definition import Definition, canonical_json, check_note, check_schedule_id, spec_json
+from mainspring.schedules.definition import Definition, check_note, check_schedule_id, spec_columns
 from mainspring.schedules.policy import Policy
 
 _KEYS = ("id", "workflow", "args", "input", "options", "spec", "policy", "note", "attributes")
@@ -84,8 +84,7 @@ def changes_of(given: Mapping[str, Any], present: Mapping[str, Any], schedule: s
         made = _action({"options": {**kept, **_object(found["options"], "options", _OPTIONS)}}).named(schedule)
         values["action"] = structs.replace(made, **{key: action[key] for key in _KEPT}).to_json()
     if "spec" in found:
-        text = spec_json(Spec.from_dict(found["spec"]))
-        values |= {"spec": text, "canonical": canonical_json(text)}
+        values |= spec_columns(Spec.from_dict(found["spec"]))
     if "policy" in found:
         policy = {**present["policy"], **_object(found["policy"], "policy")}
         values["policy"] = json.dumps(Policy.from_dict(policy).to_dict())

@@ -15,7 +15,7 @@ from mainspring.engine.replay.context import branch
 from mainspring.errors import InvalidInput
 from mainspring.model.clock import to_datetime
 from mainspring.model.given import check_flag, check_several, check_whole
-from mainspring.operations.schedules.actions import Schedules, parts_to_apply
+from mainspring.operations.schedules.actions import SCHEDULE_ACTIONS, Schedules, parts_to_apply
 from mainspring.operations.schedules.audit import ScheduleAudit
 from mainspring.operations.schedules.info import (
     BackfillInfo,
@@ -41,13 +41,6 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 _KEEP: Any = object()
-_CHANGING = frozenset(
-    {
-        *("create", "update", "reset", "delete", "pause", "resume", "trigger", "skip", "unskip"),
-        *("backfill", "stop_backfill"),
-    }
-)
-"""Verbs that inside a run are one transaction with the record of their answer. `apply` may be large, and is one for each part."""
 
 
 class ScheduleVerbs:
@@ -63,10 +56,11 @@ class ScheduleVerbs:
         return runtime_here(self._home)
 
     def _ask(self, verb: str, kind: Any, question: Callable[[Schedules], R]) -> Coroutine[Any, Any, R]:
+        """Carry out a verb. Inside a run an action is one transaction with the record of its answer."""
         runtime = self._runtime
         queues = [queue.name for queue in runtime.queues]
         caller = current_caller(runtime)
-        act = caller.change if verb in _CHANGING else caller.read_inside
+        act = caller.change if verb in SCHEDULE_ACTIONS else caller.read_inside
         return act(
             f"schedules.{verb}",
             kind,
@@ -159,7 +153,6 @@ class ScheduleVerbs:
         queues = [queue.name for queue in runtime.queues]
         return current_caller(runtime).change_in_parts(
             "schedules.apply",
-            dict[str, str],
             lambda store, origin: Schedules(store, runtime.clock, runtime.ids, origin, queues),
             parts_to_apply(definitions, prune=prune, group=group),
         )

@@ -23,14 +23,9 @@ from mainspring.model.retry_scope import (
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Generator, Iterable, Sequence, Sized
 
     from mainspring.model.runs import Step
-
-
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable, Generator, Iterable, Sized
 
     IsBusy = Callable[[], "bool | None"]
 

@@ -201,11 +201,11 @@ class LocalStarts:
         return not (self._reserved or self._returning or any(room.given for room in list(self._rooms)))
 
     # -- reserve -------------------------------------------------------------------------------------------------------
-    def reserve(self, run: NewRun, *, in_run: bool = False, by_name: bool = False) -> bool:
+    def reserve(self, run: NewRun, *, in_run: bool = False) -> bool:
         """Make this worker the owner of a run that is about to be stored, if the run may begin here and a slot is free.
 
-        `in_run`: a run of this worker starts it. `by_name`: only a claim checks that the instance of a method is here. The caller
-        must call `begin_if_stored` when the start is answered, also with an exception. Thread-safe.
+        `in_run`: a run of this worker starts it. The caller must call `begin_if_stored` when the start is answered, also with an
+        exception. Thread-safe.
         """
         engine = self._engine
         if (
@@ -217,9 +217,7 @@ class LocalStarts:
         ):
             return False
         function = engine.registry.find(run.workflow)
-        if function is None or (by_name and function.bound is Bound.INSTANCE):
-            return False
-        if not engine.slots.reserve(function, in_run=in_run):
+        if function is None or not engine.slots.reserve(function, in_run=in_run):
             return False
         self._reserved[run.uid] = run
         self._own(run, function)
@@ -260,7 +258,7 @@ class LocalStarts:
 
     def follow_write(self, runs: Sequence[NewRun], answer: asyncio.Future[Any]) -> asyncio.Future[Any]:
         """Begin the runs that a write starts when the write is answered. Cancelling the returned future does not prevent that."""
-        answer.add_done_callback(lambda done: self.begin_if_stored(runs, [_result(done) or _failure(done)] * len(runs)))
+        answer.add_done_callback(lambda done: self.begin_if_stored(runs, [_answer(done)] * len(runs)))
         return asyncio.shield(answer)
 
     # -- begin or hand back --------------------------------------------------------------------------------------------
@@ -395,12 +393,9 @@ class Room:
         self._unused.clear()
 
 
-def _result(done: asyncio.Future[Any]) -> Any:
-    return None if done.cancelled() or done.exception() is not None else done.result()
-
-
-def _failure(done: asyncio.Future[Any]) -> BaseException:
-    return (None if done.cancelled() else done.exception()) or asyncio.CancelledError()
+def _answer(done: asyncio.Future[Any]) -> Any:
+    """The answer to a write, or the exception in its place."""
+    return asyncio.CancelledError() if done.cancelled() else done.exception() or done.result()
 
 
 def _is_stored(run: NewRun, answer: Started | Recorded) -> bool:

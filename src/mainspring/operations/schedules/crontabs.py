@@ -19,7 +19,7 @@ from mainspring.model.schedules import CRONTAB, UNLISTED, is_crontab_entry
 from mainspring.operations.schedules.declared import Declaring
 from mainspring.operations.schedules.views import schedules_of
 from mainspring.recurrence import Cron, Spec
-from mainspring.schedules.definition import declared_columns, declared_json
+from mainspring.schedules.definition import declared_columns, declared_json, spec_columns
 from mainspring.store.bad_rows import FAULTS, log_bad_row, readable
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class Crontabs:
             return
         other = sorted(there, key=json.dumps) != sorted(patterns, key=json.dumps)
         if other:
-            columns |= _spec_columns(_spec(sorted(patterns, key=json.dumps)))
+            columns |= spec_columns(_spec(sorted(patterns, key=json.dumps)))
         if other or row.stopped == UNLISTED or _is_idle(row):
             stopped = None if row.stopped == UNLISTED else row.stopped
             self._declaring.declare(row, columns, {"stopped": stopped}, _WHO)
@@ -170,10 +170,3 @@ def _shown(pattern: Any) -> str:
 def _spec(patterns: list[Any]) -> Spec:
     crons = [each if isinstance(each, str) else Cron(each["cron"], dialect=each["dialect"]) for each in patterns]
     return Spec(cron=crons)
-
-
-def _spec_columns(spec: Spec) -> dict[str, object]:
-    from mainspring.schedules.definition import canonical_json, spec_json  # noqa: PLC0415
-
-    text = spec_json(spec)
-    return {"spec": text, "canonical": canonical_json(text)}
