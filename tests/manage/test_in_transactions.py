@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+import contextlib
+import sqlite3
+from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 
 from mainspring import App, Declaration, Spec, State, Tx
 from mainspring.errors import Conflict, InTransaction, NotFound, RunCancelled
+from mainspring.store.open import sqlite_path
+from tests.transactions.bank import is_sqlite
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -59,6 +65,22 @@ def tidy(tx: Tx, first: str, second: str, *, fail: bool) -> list[dict[str, str]]
     return done
 
 
+@app.transaction
+def roll_back_to(tx: Tx, version: str, *, fail: bool) -> None:
+    assert app.versions.set_newest.sync(version) == version
+    with pytest.raises(NotFound, match="nowhere"):
+        app.versions.set_newest.sync("nowhere")
+    tx.execute("SELECT 1")
+    if fail:
+        raise OSError("no")
+
+
+@app.transaction
+def sends_nothing(tx: Tx) -> None:
+    app.send_many.sync([])
+    tx.execute("SELECT 1")
+
+
 @pytest.fixture(autouse=True)
 async def entered(store_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
     monkeypatch.setattr(app._runtime, "url", store_url)
@@ -106,3 +128,36 @@ async def test_ending_runs_and_applying_schedules_is_part_of_a_transaction() -> 
     with pytest.raises(RunCancelled, match="over"):
         await app.handle(ids[1]).result(timeout=30)
     assert sorted(each.id for each in (await app.schedules.list()).schedules) == ["three", "two"]
+
+
+async def test_the_newest_version_is_part_of_a_transaction(store_url: str) -> None:
+    async with App(store_url, version="later"):
+        pass
+    with pytest.raises(OSError, match="no"):
+        await roll_back_to.aio(app.version, fail=True)
+    assert (await app.versions.list())[0].version == "later"
+    await roll_back_to.aio(app.version, fail=False)
+    assert (await app.versions.list())[0].version == app.version
+
+
+async def test_the_newest_version_is_part_of_a_joined_transaction(store_url: str) -> None:
+    async with App(store_url, version="later"):
+        pass
+
+    def with_my_connection() -> None:
+        connection: Any = (
+            sqlite3.connect(sqlite_path(store_url)) if is_sqlite(store_url) else psycopg.connect(store_url)
+        )
+        with contextlib.closing(connection):
+            connection.execute("CREATE TABLE mine (a INT)")
+            with app.joined(connection):
+                app.versions.set_newest.sync(app.version)
+            assert app.versions.list.sync()[0].version == "later"
+            connection.commit()
+
+    await asyncio.to_thread(with_my_connection)
+    assert (await app.versions.list())[0].version == app.version
+
+
+async def test_a_transaction_may_send_no_messages() -> None:
+    await sends_nothing.aio()

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mainspring.model.clock import Clock
+    from mainspring.operations.runs.actions import ManagedStore
     from mainspring.store.protocol import Store
 
 
@@ -70,11 +71,7 @@ class Versions:
         Use it to roll back: start workers of the older version, then name that version here. Raises `NotFound` for a
         version that has never executed.
         """
-        if not self._store.management.set_newest(version, self._clock.now()):
-            raise NotFound(
-                f"no worker of a version {version!r} has ever started; `mainspring versions list` shows those that have"
-            )
-        return version
+        return set_newest(self._store, self._clock, version)
 
     def newest(self, limit: int) -> dict[str, datetime]:
         """Return the versions that have ever executed and when each was first seen, newest first."""
@@ -112,3 +109,12 @@ class Versions:
 def _since(seen: dict[str, int], version: str) -> int:
     """Return when a version was first seen. A version that only runs request counts as the newest."""
     return seen.get(version, 2**62)
+
+
+def set_newest(store: ManagedStore, clock: Clock, version: str) -> str:
+    """See `Versions.set_newest`. Also for the part of a store inside an open transaction."""
+    if not store.management.set_newest(version, clock.now()):
+        raise NotFound(
+            f"no worker of a version {version!r} has ever started; `mainspring versions list` shows those that have"
+        )
+    return version

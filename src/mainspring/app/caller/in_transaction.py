@@ -179,6 +179,8 @@ class InTransaction:
 
     @ours
     async def _send_all(self, outgoing: list[Outgoing], fence: tuple[str, str, int] | None) -> None:
+        if not outgoing:
+            return
         if (deferred := self._deferred()) is not None:
             posts = [each for each in outgoing if isinstance(each, Post)]
             started = {run.id for run in deferred.starts}

@@ -18,7 +18,7 @@ from mainspring.operations.queues import check_queue_name
 from mainspring.operations.runs.actions import RUN_ACTIONS, Changed, Loaded, RunActions, check_reason
 from mainspring.operations.runs.bulk import find
 from mainspring.operations.runs.info import Lines, RunInfo, RunPage, Runs, StepInfo, with_handle
-from mainspring.operations.versions import PatchInfo, VersionInfo, Versions
+from mainspring.operations.versions import PatchInfo, VersionInfo, Versions, set_newest
 from mainspring.operations.workers import WorkerInfo, Workers
 from mainspring.recurrence.durations import micros
 from mainspring.store.verbs.manage import Move
@@ -362,8 +362,9 @@ class VersionVerbs(_Noun):
         To roll back, start workers of the older version, then name it here. Raises `NotFound` for a version that has never executed.
         """
         check_name("set_newest: version", version)
-        return self._read_store(
-            "versions.set_newest", str, lambda store: Versions(store, self._runtime.clock).set_newest(version)
+        clock = self._runtime.clock
+        return current_caller(self._runtime).change(
+            "versions.set_newest", str, lambda store, _: set_newest(store, clock, version)
         )
 
     @dual
