@@ -388,6 +388,31 @@ async def test_names_inside_a_run_are_refused_before_anything_is_done(store_url:
     assert done == []
 
 
+async def test_verbs_of_schedules_and_queues_inside_a_run(store_url: str) -> None:
+    app = App(store_url)
+    app.queue("q")
+    verbs: dict[str, Ask] = {}
+
+    @app.workflow
+    async def work() -> None: ...
+
+    odd: list[Any] = [None, 1.5, 2**63, Decimal(1), "", "x\0y", "\ud800", [1], {}, object]
+
+    @app.workflow
+    async def asks(name: str) -> None:
+        for value in odd:
+            await asked(verbs[name], value)
+
+    async with app:
+        await app.schedules.create("s", work.bind(), HOURLY)
+        verbs |= verbs_of_schedules(app) | {f"queue {name}": ask for name, ask in verbs_of_queues(app).items()}
+        for name in verbs:
+            try:
+                await asks(name)
+            except AssertionError as error:
+                raise AssertionError(f"{name}: {error}") from error
+
+
 async def test_no_connection_cannot_be_joined(app: App) -> None:
     with pytest.raises(InvalidInput, match="not None"):
         app.joined(None)

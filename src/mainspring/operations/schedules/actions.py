@@ -244,7 +244,7 @@ class Schedules(ScheduleViews):
         """Start a run of a schedule now. Return the tick, with its outcome."""
         request = self._request()
         policy = None if overlap is None else read_overlap(overlap)
-        made = self._store.ticks(TickFilter(schedule, request=request)) if self._origin else []
+        made = self._store.ticks(TickFilter(wanted_id(schedule), request=request)) if self._origin else []
         if not made:
             plan = self._change(schedule, lambda control: control.trigger(request, policy))
             made = [tick for tick in plan.ticks if tick.request == request]
