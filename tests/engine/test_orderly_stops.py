@@ -414,6 +414,41 @@ async def test_an_exit_inside_a_branch_ends_the_run_and_not_the_worker(
         assert await branches() == ["RuntimeError"] * 4
 
 
+@pytest.mark.parametrize("how", ["task", "gather", "group", "late"])
+async def test_code_of_a_task_that_exits_ends_the_run_and_not_the_worker(store_url: str, how: str) -> None:
+    app = App(store_url)
+
+    @app.step
+    async def step() -> int:
+        return 1
+
+    async def leaves() -> None:
+        if how == "late":
+            await step()
+        raise SystemExit(3)
+
+    @app.workflow
+    async def branches() -> None:
+        not_begun = asyncio.create_task(leaves())
+        not_begun.cancel()
+        if how == "gather":
+            await asyncio.gather(step(), leaves())
+        elif how == "group":
+            async with asyncio.TaskGroup() as group:
+                group.create_task(leaves())
+        else:
+            task = asyncio.create_task(leaves())
+            assert "leaves" in repr(task)
+            await task
+
+    async with app:
+        with pytest.raises((RuntimeError, ExceptionGroup)):
+            await branches.options(id="a")()
+        assert info(app, "a").state is State.FAILED
+        assert "raised SystemExit" in str(info(app, "a").error)
+        assert await app.handle("a").describe()
+
+
 @pytest.mark.parametrize("how", ["undo", "finally"])
 async def test_what_the_last_tasks_of_a_run_have_to_clear_away_is_left_to_the_next_worker(
     store_url: str, how: str

@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 import traceback
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from mainspring.engine.replay.context import current
@@ -20,7 +21,7 @@ from mainspring.model import forks
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Generator
 
     from mainspring.engine.replay.execution import Execution
 
@@ -54,6 +55,48 @@ def was_closed(error: BaseException) -> bool:
     """Whether an exception means that a coroutine was closed by the garbage collector, and was not raised by code below it."""
     trace = error.__traceback__
     return isinstance(error, GeneratorExit) and (trace is None or trace.tb_next is None)
+
+
+class TaskOfRun(Coroutine[Any, Any, Any]):
+    """The coroutine of a task that a workflow created. An exit of its code becomes an error of the task.
+
+    An `async def` around the coroutine would leave it unawaited if the task is cancelled before it began. Whoever looks at the task sees the
+    coroutine itself.
+    """
+
+    def __init__(self, work: Coroutine[Any, Any, Any]) -> None:
+        self._work = work
+        self._forks = forks.count
+        self.__name__ = work.__name__
+        self.__qualname__ = work.__qualname__
+
+    def __repr__(self) -> str:
+        return repr(self._work)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._work, name)
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self._work.__await__()
+
+    def send(self, value: Any, /) -> Any:
+        try:
+            return self._work.send(value)
+        except SystemExit as exit_:
+            raise self._error(exit_) from exit_
+
+    def throw(self, *error: Any) -> Any:
+        try:
+            return self._work.throw(*error)
+        except SystemExit as exit_:
+            raise self._error(exit_) from exit_
+
+    def _error(self, exit_: SystemExit) -> RuntimeError:
+        end_if_child(self._forks, exit_)
+        return error_of(exit_, f"task {self.__qualname__!r}")
+
+    def close(self) -> None:
+        self._work.close()
 
 
 # -- forked children ---------------------------------------------------------------------------------------------------

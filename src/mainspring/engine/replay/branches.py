@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from mainspring.engine.drivers import PERFORMERS, abandon_unreached, drive, performed
 from mainspring.engine.operations.transactions import make_async
 from mainspring.engine.replay.context import branch, current
+from mainspring.engine.users_code import TaskOfRun
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine
@@ -90,7 +91,7 @@ def install(loop: asyncio.AbstractEventLoop) -> None:
         context = context.copy()
         context.run(current.set, created)
         options["context"] = context
-        task = _create(previous, loop, coro, options)
+        task = _create(previous, loop, TaskOfRun(coro), options)
         where.execution.adopt(task, _site(sys._getframe(1)), branch=True)  # noqa: SLF001
         if where.execution.history.unreached:
             task.add_done_callback(partial(_close_branch, created))
