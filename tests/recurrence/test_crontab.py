@@ -100,6 +100,21 @@ def test_a_key_alone_means_replace() -> None:
         ("* * * * * t {a:1} {b:2}", "column 19: payload: Unexpected"),
         ("* * * * * t {a:1", "is out of place"),
         ("* * * * * t {a:NaN}", "payload: "),
+        ("* * * * * t {a:1,\r b:2}", "line 1, column 18: payload: there is a carriage return in it"),
+        (
+            '* * * * * t\n* * * * * t ?id=x {"a":\r1}\r\n',
+            "line 2, column 24: payload: there is a carriage return in it",
+        ),
+        (
+            f"* * * * * {'t' * 100_000}",
+            f"line 1, column 11: task: '{'t' * 20}'… has 100000 characters; the limit is 400",
+        ),
+        (
+            f"* * * * * {'t' * 513} ?id=x",
+            f"line 1, column 11: task: '{'t' * 20}'… has 513 characters; the limit is 512",
+        ),
+        (f"* * * * * t ?id={'i' * 401}", f"line 1, column 14: id: '{'i' * 20}'… has 401 characters; the limit is 400"),
+        (f"* * * * * t ?queue={'q' * 201}", f"column 14: queue: '{'q' * 20}'… has 201 characters; the limit is 200"),
         ("* * * * * t {a:'\\ud800'}", r"payload: '\ud800' is a lone surrogate"),
         ('* * * * * t {"a":"\\ud800"}', r"payload: '\ud800' is a lone surrogate"),
         ("* * * * * t " + "{a:" * 33 + "1" + "}" * 33, "payload: it is nested too deeply, 32 levels are the most"),
@@ -140,6 +155,21 @@ def test_items_are_checked_as_lines_are() -> None:
         "items[0].options.jobKey",
         "items[1].match",
     ]
+    with pytest.raises(InvalidCron) as caught:
+        parse_cron_items(
+            [
+                CronItem("t" * 401, "* * * * *"),
+                CronItem("t" * 513, "* * * * *", CronOptions(queue_name="q" * 201), identifier="i" * 401),
+            ]
+        )
+    assert [(fault.field, fault.message.split("… ")[1]) for fault in caught.value.faults] == [
+        ("items[0].task", "has 401 characters; the limit is 400"),
+        ("items[1].task", "has 513 characters; the limit is 512"),
+        ("items[1].identifier", "has 401 characters; the limit is 400"),
+        ("items[1].options.queue", "has 201 characters; the limit is 200"),
+    ]
+    longest = CronItem("t" * 512, "* * * * *", CronOptions(queue_name="q" * 200), identifier="i" * 400)
+    assert parse_cron_items([longest])[0].task == longest.task
     for payload, reason in (
         ({"a": [{1: 2}]}, "the key 1 is not a text"),
         ({"a": "\ud800"}, "is a lone surrogate"),

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from mainspring.model.clock import Clock
 
 LONGEST_ID = 512
+LONGEST_SCHEDULE_ID = 400
+"""The maximum length of a schedule id. A run's id also has the time and the request."""
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _PAIRS = tuple(high + low for high in _ALPHABET for low in _ALPHABET)
 _FORTY_BITS = 2**40 - 1

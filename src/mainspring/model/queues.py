@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
+LONGEST_NAME = 200
+"""The maximum length of the name of a queue."""
+
 
 class Window(Struct, frozen=True):
     """At most `limit` starts in any `per` microseconds."""

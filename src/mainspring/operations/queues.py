@@ -10,8 +10,8 @@ from msgspec.structs import asdict, replace
 
 from mainspring.errors import InvalidInput, NotFound
 from mainspring.model.clock import SECOND, to_datetime
-from mainspring.model.given import check_name, check_text, check_whole, explained
-from mainspring.model.queues import Limits, Queue, QueueCounts, Window
+from mainspring.model.given import check_name, check_text, check_whole, explained, short
+from mainspring.model.queues import LONGEST_NAME, Limits, Queue, QueueCounts, Window
 from mainspring.operations.actions import Actions, Answer
 from mainspring.recurrence.durations import parse_duration
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from mainspring.model.clock import Clock
     from mainspring.store.verbs.queues import Queues as StoredQueues
 
-_LONGEST_NAME = 200
 QUEUE_ACTIONS = Actions("queues")
 
 
@@ -183,12 +182,12 @@ def check_queue_name(name: object) -> str:
     if (
         not isinstance(name, str)
         or not name.strip()
-        or len(name) > _LONGEST_NAME
+        or len(name) > LONGEST_NAME
         or not name.isprintable()
         or "," in name
     ):
         raise InvalidInput(
-            f"a queue's name has 1 to {_LONGEST_NAME} printable characters, none of them a comma, not {name!r}"
+            f"a queue's name has 1 to {LONGEST_NAME} printable characters, none of them a comma, not {short(name)}"
         )
     return name
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from mainspring.errors import Fault, InvalidInput, InvalidSpec
 from mainspring.model.clock import to_datetime
 from mainspring.model.given import attributes_json
-from mainspring.model.ids import check_run_id, is_storable
+from mainspring.model.ids import LONGEST_SCHEDULE_ID, check_run_id, is_storable
 from mainspring.model.schedules import Schedule
 from mainspring.schedules.actions import Action, action_of
 from mainspring.schedules.due_ticks import Times, spec_of
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 
 LONGEST_NOTE = 1_000
-LONGEST_ID = 400
-"""The maximum length of a schedule id. A run's id also has the time and the request."""
 _PLAIN = Action("")
 
 
@@ -95,8 +93,10 @@ def check_schedule_id(value: object, what: str = "schedule id") -> str:
         raise InvalidInput(
             str(error).replace("run id", what).replace("; leave `id` out to have one made", "")
         ) from None
-    if len(checked) > LONGEST_ID:
-        raise InvalidInput(f"the {what} {checked[:20]!r}… has {len(checked)} characters; the limit is {LONGEST_ID}")
+    if len(checked) > LONGEST_SCHEDULE_ID:
+        raise InvalidInput(
+            f"the {what} {checked[:20]!r}… has {len(checked)} characters; the limit is {LONGEST_SCHEDULE_ID}"
+        )
     return checked
 
 

@@ -11,11 +11,10 @@ from mainspring.engine.registry import Bound
 from mainspring.engine.retry import Retry, stored
 from mainspring.errors import Fault, InvalidCron, InvalidInput
 from mainspring.model.given import check_several
-from mainspring.operations.queues import check_queue_name
 from mainspring.recurrence.cron.crontab import parse_crontab
 from mainspring.recurrence.cron.crontab_items import ParsedCronItem, duplicate_faults, idle_faults, parse_cron_items
 from mainspring.schedules.actions import LATE, Action
-from mainspring.schedules.definition import LONGEST_ID, Definition
+from mainspring.schedules.definition import Definition
 from mainspring.schedules.policy import Policy
 
 if TYPE_CHECKING:
@@ -123,12 +122,6 @@ def _definition(item: ParsedCronItem, registry: Registry) -> Definition:
         raise InvalidInput(
             f"{function.name!r} is never started a second time (at_most_once), so max cannot be {options.max_attempts}"
         )
-    if len(item.identifier) > LONGEST_ID:
-        raise InvalidInput(
-            f"the identifier {item.identifier[:20]!r}… has {len(item.identifier)} characters; the limit is {LONGEST_ID}"
-        )
-    if options.queue_name is not None:
-        check_queue_name(options.queue_name)
     fill = item.backfill_period
     retry = Retry(options.max_attempts or _ATTEMPTS, first=math.e, factor=math.e, cap=math.exp(10))
     action = Action(

@@ -9,8 +9,9 @@ from urllib.parse import unquote_plus
 
 from mainspring.errors import Fault, InvalidCron
 from mainspring.recurrence.cron.crontab_items import (
-    IDENTIFIER,
+    ID_OPTION,
     TASK,
+    TASK_AS_IDENTIFIER,
     CronOptions,
     JobKeyMode,
     ParsedCronItem,
@@ -72,12 +73,12 @@ class _Line:
         for fault in inner:
             self._fault(fault.message, fault.column, fault.field, fault.hint)
         task, rest = found[5], found[6:]
-        if not TASK.fullmatch(task.text):
-            self._fault(f"{task.text!r} is not the name of a task", task.column, "task", "letters, digits, : / _ and -")
         identifier, options = None, CronOptions()
         if rest and rest[0].text.startswith("?"):
             identifier, options = self._options(rest[0])
             rest = rest[1:]
+        name = TASK_AS_IDENTIFIER if identifier is None else TASK
+        self._faults += name.faults(task.text, "task", task.column, self._number)
         payload = self._payload(rest[0]) if rest else None
         if len(self._faults) > known:
             return None
@@ -112,9 +113,8 @@ class _Line:
             else:
                 given[key] = value
         identifier = given.get("id")
-        if identifier is not None and not IDENTIFIER.fullmatch(identifier.text):
-            hint = "it begins with a letter or _, then letters, digits, _ and -"
-            self._fault(f"{identifier.text!r} is not an identifier", identifier.column, "id", hint)
+        if identifier is not None:
+            self._faults += ID_OPTION.faults(identifier.text, "id", identifier.column, self._number)
         options = CronOptions(
             backfill_period=self._fill(given.get("fill")),
             max_attempts=self._number_of("max", given),
@@ -161,6 +161,10 @@ class _Line:
         if not text.startswith("{") or not text.endswith("}"):
             hint = "after the task come ?options and then a {payload}; comments have lines of their own"
             self._fault(f"{word.text!r} is out of place", word.column, None, hint)
+            return None
+        if "\r" in text:
+            column = word.column + text.index("\r")
+            self._fault("there is a carriage return in it", column, "payload", "write a JSON5 object on one line")
             return None
         try:
             value = _read_json5(text)

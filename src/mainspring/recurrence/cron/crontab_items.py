@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 from mainspring.errors import Fault, InvalidCron, InvalidInput
-from mainspring.model.given import LONGEST_KEY
-from mainspring.model.ids import is_storable
+from mainspring.model.given import LONGEST_KEY, short
+from mainspring.model.ids import LONGEST_SCHEDULE_ID, is_storable
+from mainspring.model.queues import LONGEST_NAME
 from mainspring.recurrence.cron.expression import Cron
 from mainspring.recurrence.durations import parse_duration
 from mainspring.recurrence.search.days import bits
@@ -23,13 +24,42 @@ if TYPE_CHECKING:
 
 JobKeyMode = Literal["replace", "preserve_run_at"]
 
-TASK: Final = re.compile(r"[_a-zA-Z][_a-zA-Z0-9:/_-]*")
-IDENTIFIER: Final = re.compile(r"[_a-zA-Z][-_a-zA-Z0-9]*")
-QUEUE: Final = re.compile(r"[-a-zA-Z0-9_:]+")
 _ATTEMPTS = range(1, 32_768)
 _PRIORITIES = range(-32_768, 32_768)
 _ANY_TIME: Final = datetime(2000, 1, 1, tzinfo=UTC)
 """Patterns have no year: one that fires at all fires within eight years of any time."""
+
+
+class Name(NamedTuple):
+    """A kind of names in entries."""
+
+    what: str
+    pattern: re.Pattern[str]
+    longest: int
+    hint: str
+
+    def faults(self, value: object, where: str, column: int | None = None, line: int | None = None) -> list[Fault]:
+        """Return what is wrong with a name."""
+        if not isinstance(value, str) or self.pattern.fullmatch(value) is None:
+            return [Fault(f"{short(value)} is not {self.what}", where, column, line, self.hint)]
+        if len(value) > self.longest:
+            message = f"{value[:20]!r}… has {len(value)} characters; the limit is {self.longest}"
+            return [Fault(message, where, column, line)]
+        return []
+
+
+TASK: Final = Name(
+    "the name of a task", re.compile(r"[_a-zA-Z][_a-zA-Z0-9:/_-]*"), LONGEST_KEY, "letters, digits, : / _ and -"
+)
+TASK_AS_IDENTIFIER: Final = TASK._replace(longest=LONGEST_SCHEDULE_ID)
+IDENTIFIER: Final = Name("an identifier", TASK.pattern, LONGEST_SCHEDULE_ID, TASK.hint)
+ID_OPTION: Final = Name(
+    "an identifier",
+    re.compile(r"[_a-zA-Z][-_a-zA-Z0-9]*"),
+    LONGEST_SCHEDULE_ID,
+    "it begins with a letter or _, then letters, digits, _ and -",
+)
+_QUEUE = Name("a queue", re.compile(r"[-a-zA-Z0-9_:]+"), LONGEST_NAME, "letters, digits, - _ and :")
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +221,8 @@ def option_faults(options: CronOptions) -> list[Fault]:
         found.append(Fault(str(error).removeprefix("duration: "), "fill"))
     found += _number_faults("max", options.max_attempts, _ATTEMPTS)
     found += _number_faults("priority", options.priority, _PRIORITIES)
-    if options.queue_name is not None and not _matches(QUEUE, options.queue_name):
-        found.append(Fault(f"{options.queue_name!r} is not a queue", "queue", hint="letters, digits, - _ and :"))
+    if options.queue_name is not None:
+        found += _QUEUE.faults(options.queue_name, "queue")
     if options.job_key is not None and not (
         isinstance(cast("object", options.job_key), str)
         and 1 <= len(options.job_key) <= LONGEST_KEY
@@ -224,16 +254,9 @@ def _cron(item: CronItem, index: int, faults: list[Fault]) -> Cron | None:
 
 
 def _check(item: CronItem, where: str, faults: list[Fault]) -> None:
-    if not _matches(TASK, item.task):
-        faults.append(
-            Fault(f"{item.task!r} is not the name of a task", f"{where}.task", hint="letters, digits, : / _ and -")
-        )
-    if item.identifier is not None and not _matches(TASK, item.identifier):
-        faults.append(
-            Fault(
-                f"{item.identifier!r} is not an identifier", f"{where}.identifier", hint="letters, digits, : / _ and -"
-            )
-        )
+    faults += (TASK if item.identifier is not None else TASK_AS_IDENTIFIER).faults(item.task, f"{where}.task")
+    if item.identifier is not None:
+        faults += IDENTIFIER.faults(item.identifier, f"{where}.identifier")
     if not isinstance(cast("object", item.payload), Mapping):
         faults.append(Fault(f"{item.payload!r} is not an object", f"{where}.payload", hint="write a dict"))
     else:
@@ -246,10 +269,6 @@ def _check(item: CronItem, where: str, faults: list[Fault]) -> None:
     faults += [
         Fault(fault.message, f"{where}.options.{fault.field}", hint=fault.hint) for fault in option_faults(item.options)
     ]
-
-
-def _matches(pattern: re.Pattern[str], value: object) -> bool:
-    return isinstance(value, str) and pattern.fullmatch(value) is not None
 
 
 def _number_faults(name: str, value: object, allowed: range) -> list[Fault]:
