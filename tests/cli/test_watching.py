@@ -42,7 +42,7 @@ def test_schedules_are_counted_and_their_times_are_listed(mainspring: Mainspring
         )
         assert made.exit_code == 0, made.stderr
     counted = json.loads(mainspring("schedules", "count", "-o", "json", *url).stdout)
-    assert counted == {"active": 1, "paused": 1, "stopped": 0, "failing": 0}
+    assert counted == {"active": 1, "paused": 1, "stopped": 0, "exhausted": 0, "failed": 0, "failing": 0}
     assert json.loads(mainspring("schedules", "count", "--paused", "-o", "json", *url).stdout)["active"] == 0
     span = ("--after", "2027-01-01", "--until", "2027-01-03T06:00")
     times = mainspring("schedules", "times", "b", *span, *url).stdout.split()

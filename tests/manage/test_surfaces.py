@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+import json
+import re
+import sqlite3
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import httpx
+import psycopg
 import pytest
 from click.testing import CliRunner
 
-from mainspring import App, Client, Settings, Spec
+from mainspring import App, Client, Policy, Settings, Spec
 from mainspring.cli.commands import FAILED, NOT_FOUND
 from mainspring.cli.main import main
 from mainspring.errors import Conflict, MainspringError, NotFound
 from mainspring.operations.queues import QUEUE_ACTIONS
 from mainspring.operations.runs.actions import RUN_ACTIONS, not_found
 from mainspring.operations.schedules.actions import SCHEDULE_ACTIONS
+from mainspring.operations.schedules.info import ScheduleState
+from mainspring.store.open import sqlite_path
+from mainspring.store.sql.dialect import prefixed
 from mainspring.web import dashboard
 
 if TYPE_CHECKING:
@@ -245,6 +252,46 @@ async def test_a_schedule_is_changed_alike_by_every_surface(surfaces: Surfaces, 
     assert await surfaces.post(f"schedules/{verb}", id="nothing", **given) == (404, missing[0])
     assert missing[1] == missing[0]
     assert action.label == f"schedules.{verb}"
+
+
+def _store_column(url: str, schedule: str, column: str) -> None:
+    statement = f"UPDATE schedules SET {column} = 'because' WHERE id = '{schedule}'"
+    if url.startswith("sqlite"):
+        with closing(sqlite3.connect(sqlite_path(url), isolation_level=None)) as file:
+            file.execute(prefixed(statement))
+    else:
+        with psycopg.connect(url) as session:
+            session.execute(f"SET search_path TO mainspring; {statement}".encode())
+
+
+async def test_the_state_of_a_schedule_is_the_same_word_on_every_surface(surfaces: Surfaces) -> None:
+    schedules = surfaces.app.schedules
+    for state in get_args(ScheduleState):
+        policy = Policy(limit=0 if state == "exhausted" else None)
+        await schedules.create(state, surfaces.app.bind("works"), Spec(intervals=[timedelta(days=1)]), policy)
+    for state in ("paused", "stopped", "failed"):  # a schedule that is also paused is first of all what else it is
+        await schedules.pause(state)
+    _store_column(surfaces.url, "stopped", "stopped")
+    _store_column(surfaces.url, "failed", "stopped")
+    _store_column(surfaces.url, "failed", "fault")
+
+    listed = await schedules.list()
+    assert {each.id: each.state for each in listed} == {state: state for state in get_args(ScheduleState)}
+    counted = (await surfaces.command("schedules", "count", "-o", "json")).stdout
+    assert json.loads(counted) == dict.fromkeys(get_args(ScheduleState), 1) | {"failing": 0}
+    rows = (await surfaces.command("schedules", "list")).stdout.splitlines()[1:]
+    assert len(rows) == len(listed)
+    for row in rows:
+        assert row.split()[0] == row.split()[2], row
+    cards = (await surfaces.pages.get("/api/schedules")).json()["schedules"]
+    assert all(card["info"]["state"] == card["info"]["id"] for card in cards)
+    page = (await surfaces.pages.get("/schedules")).text
+    for each in listed:
+        badge = rf'<span class="state o-\w+">{each.state}</span>'
+        assert (await schedules.describe(each.id)).state == each.state
+        assert f"  {each.state}\n" in (await surfaces.command("schedules", "show", each.id)).stdout
+        assert len(re.findall(rf"{each.id}</a></h2>\s+{badge}", page)) == (each.state != "active"), each.state
+        assert re.search(rf">{each.id}</h1>\s+{badge}", (await surfaces.pages.get(f"/schedules/{each.id}")).text)
 
 
 QUEUES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {

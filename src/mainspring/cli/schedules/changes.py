@@ -189,7 +189,7 @@ def resume(schedules: tuple[str, ...], url: str, reason: str | None) -> None:
         for schedule in ids_from(schedules):
             act = partial(operations.schedules.resume, schedule, reason)
             _perform(operations, "resume", schedule, act, reason=reason)
-            echo(f"{schedule}\t{page.state(operations.schedules.describe(schedule))}")
+            echo(f"{schedule}\t{operations.schedules.describe(schedule).state}")
 
 
 @_command("trigger", "Prints the id of the run. Exit code 1 if none was started.")

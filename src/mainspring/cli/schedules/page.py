@@ -28,7 +28,7 @@ def row(schedule: ScheduleInfo, now: datetime) -> tuple[str, ...]:
     return (
         schedule.id,
         schedule.workflow,
-        state(schedule),
+        schedule.state,
         "" if schedule.next is None else "now" if schedule.next <= now else ago(schedule.next, now),
         str(schedule.starts),
         str(schedule.missed),
@@ -44,16 +44,6 @@ def _notes(schedule: ScheduleInfo) -> str:
     )
 
 
-def state(schedule: ScheduleInfo) -> str:
-    if schedule.fault is not None:
-        return "failed"
-    if schedule.stopped is not None:
-        return "stopped"
-    if schedule.paused:
-        return "paused"
-    return "exhausted" if schedule.next is None else "active"
-
-
 def tick_row(tick: TickInfo) -> tuple[str, ...]:
     """Return a row of the list of ticks. A span of ticks is one row."""
     nominal = f"{tick.nominal:%Y-%m-%d %H:%M:%S}"
@@ -66,7 +56,7 @@ def tick_row(tick: TickInfo) -> tuple[str, ...]:
 def show_schedule(schedule: ScheduleDescription, now: datetime) -> None:
     """Print a schedule with its definition, state, counters and ticks."""
     echo(
-        f"{click.style(safe(schedule.id), bold=True)}  {safe(schedule.workflow)}  {click.style(state(schedule), bold=True)}\n"
+        f"{click.style(safe(schedule.id), bold=True)}  {safe(schedule.workflow)}  {click.style(schedule.state, bold=True)}\n"
     )
     for name, text in _facts(schedule, now):
         echo(f"{click.style(f'{name:<13}', dim=True)}{safe(text)}")

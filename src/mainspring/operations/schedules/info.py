@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from datetime import datetime  # noqa: TC003  (a run that asks records the answer, and reads it back by its annotations)
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from msgspec import structs
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 S = TypeVar("S", bound="ScheduleInfo")
 MOST_SHOWN = 10
+ScheduleState: TypeAlias = Literal["active", "paused", "stopped", "exhausted", "failed"]
+"""The state of a schedule: the first that applies of `failed`, `stopped` and `paused`, otherwise `exhausted` or `active`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,9 @@ class ScheduleInfo:
     """The policy, with effective values."""
     action: dict[str, Any]
     attributes: dict[str, Any]
+    state: ScheduleState
+    """`failed`: it cannot be planned, see `fault`. `stopped`: its declaration was removed. `paused`. `exhausted`: no time
+    or no run is left. `active` otherwise."""
     paused: bool
     note: str | None
     """The schedule's note, or that of the last pause or resume."""
@@ -185,6 +190,7 @@ def schedule_info(kind: type[S], schedule: Schedule, now: int, **given: Any) -> 
         kind,
         schedule,
         description=spec_of(schedule.spec).describe(),
+        state=state_of(schedule),
         action=shown_action,
         note=schedule.note or schedule.pause_note,
         differs=differing(schedule),
@@ -192,6 +198,16 @@ def schedule_info(kind: type[S], schedule: Schedule, now: int, **given: Any) -> 
         next=_next(schedule, now),
         **given,
     )
+
+
+def state_of(schedule: Schedule) -> ScheduleState:
+    if schedule.fault is not None:
+        return "failed"
+    if schedule.stopped is not None:
+        return "stopped"
+    if schedule.paused:
+        return "paused"
+    return "exhausted" if schedule.upcoming is None or schedule.remaining == 0 else "active"
 
 
 def _next(schedule: Schedule, now: int) -> datetime | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
-from typing import TYPE_CHECKING, Protocol, Unpack
+from typing import TYPE_CHECKING, Protocol, Unpack, get_args
 
 from msgspec.structs import replace
 
@@ -19,10 +19,12 @@ from mainspring.operations.schedules.info import (
     MOST_SHOWN,
     ScheduleInfo,
     SchedulePage,
+    ScheduleState,
     TickPage,
     backfill_info,
     describe,
     schedule_info,
+    state_of,
     tick_info,
 )
 from mainspring.schedules.due_ticks import spec_of
@@ -131,13 +133,13 @@ class ScheduleViews:
         return SchedulePage(made, more)
 
     def count(self, **filters: Unpack[ScheduleFilters]) -> dict[str, int]:
-        """Return the number of schedules by state: active, paused or stopped, and how many of all are failing."""
-        found = {"active": 0, "paused": 0, "stopped": 0, "failing": 0}
+        """Return the number of schedules by state, and how many of all are failing: their last run failed."""
+        found: dict[str, int] = dict.fromkeys((*get_args(ScheduleState), "failing"), 0)
         after: str | None = None
         while True:
             page, after = self.rows(schedule_filter(filters, after=after, limit=_PAGE))
             for row in page:
-                found["stopped" if row.stopped is not None else "paused" if row.paused else "active"] += 1
+                found[state_of(row)] += 1
                 found["failing"] += row.failures > 0
             if after is None:
                 return found
