@@ -60,7 +60,7 @@ def was_closed(error: BaseException) -> bool:
 class TaskOfRun(Coroutine[Any, Any, Any]):
     """The coroutine of a task that a workflow created. An exit of its code becomes an error of the task.
 
-    An `async def` around the coroutine would leave it unawaited if the task is cancelled before it began. Whoever looks at the task sees the
+    An `async def` around the coroutine would leave it unawaited if the task is cancelled before it began. Code that looks at the task sees the
     coroutine itself.
     """
 
