@@ -252,7 +252,15 @@ def test_the_types_of_infos_can_be_read_by_other_libraries() -> None:
 PUBLIC_ELSEWHERE = {"Dialect", "Fold", "Gap", "PayloadCodec"}
 """In `mainspring.recurrence` and `mainspring.payloads`."""
 ONLY_HELD = {
-    *("Ask", "GetEvent", "ReadStream", "Receive", "AdHocStep", "Dual"),  # verbs: `app.ask` is called, not annotated
+    *(
+        "Answer",
+        "Ask",
+        "GetEvent",
+        "ReadStream",
+        "Receive",
+        "AdHocStep",
+        "Dual",
+    ),  # verbs: `app.ask` is called, not annotated
     *("RunVerbs", "WorkerVerbs", "VersionVerbs", "QueueVerbs", "FunctionVerbs", "ScheduleVerbs"),  # nouns: `app.runs`
     *(
         "JoinedBlock",

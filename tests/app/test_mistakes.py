@@ -23,7 +23,7 @@ import psycopg
 import pytest
 from click.testing import CliRunner
 
-from mainspring import App, Debounce, Policy, Rate, Retry, Settings, run
+from mainspring import App, Debounce, Policy, Rate, Retry, Settings, Tx, run
 from mainspring.app.blocked_loop import LoopWatch
 from mainspring.cli.main import main
 from mainspring.errors import InvalidInput, InvalidSettings
@@ -261,7 +261,44 @@ def test_help_shows_the_verb_and_not_the_class_behind_it() -> None:
     assert "start_many(self, /, calls:" in pydoc.plain(pydoc.render_doc(App.start_many))
     assert repr(app.send) == "<verb app.send>"
     assert "timeout" in str(inspect.signature(app.get_event))
-    assert (inspect.getdoc(app.get_event) or "").startswith("The value of an event of a run")
+    assert (inspect.getdoc(app.get_event) or "").startswith("Wait for the value of an event of a run")
+
+
+@pytest.mark.parametrize(
+    ("owner", "verb"),
+    [
+        *((run, verb) for verb in ("step", "receive", "answer")),
+        *((app, verb) for verb in ("ask", "get_event", "read_stream")),
+    ],
+)
+def test_help_shows_a_verb_with_overloads_with_the_text_of_its_attribute(owner: Any, verb: str) -> None:
+    found = pydoc.plain(pydoc.render_doc(getattr(owner, verb)))
+    text = inspect.getdoc(getattr(owner.__class__, verb)) or ""
+    assert f"\n{verb}(" in found, "not the signature of the verb"
+    assert all(line in found for line in text.splitlines())
+
+
+def test_help_shows_the_parameters_of_the_function_that_a_verb_starts() -> None:
+    shop = App("sqlite://")
+
+    class Shop:
+        @shop.workflow
+        async def part(self, order: str) -> str:
+            return order
+
+    @shop.workflow
+    async def checkout(order: str, *, express: bool = False) -> str:
+        return f"{order}{express}"
+
+    @shop.transaction
+    def book(tx: Tx, order: str) -> None:
+        tx.execute("SELECT 1")
+
+    result = " -> 'Coroutine[Any, Any, Handle[R]]'"
+    assert str(inspect.signature(checkout.start)) == f"(order: 'str', *, express: 'bool' = False){result}"
+    assert str(inspect.signature(book.start)) == f"(order: 'str'){result}"
+    assert str(inspect.signature(Shop().part.start)) == f"(order: 'str'){result}"
+    assert "P.args" not in pydoc.plain(pydoc.render_doc(checkout.start))
 
 
 def test_a_function_can_be_written_again_at_a_prompt() -> None:

@@ -178,8 +178,8 @@ class ClientApi:
     def read_stream(self) -> ReadStream:
         """Read a stream of a run, until it is closed or the run ends: `async for value in app.read_stream(run_id, key):`.
 
-        `offset` is the number of values to pass over. Raises `StillRunning` if the next value does not come within `timeout`, and
-        `NotFound` for an unknown run.
+        `offset` is the number of values to pass over. Raises `StillRunning`, a `TimeoutError`, if the next value does not come
+        within `timeout`, and `NotFound` for an unknown run.
         """
         return ReadStream(self)
 

@@ -7,7 +7,7 @@ types need overloads defines both methods, as an `OverloadedVerb`.
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
 from mainspring.app.caller.current import current_caller
 from mainspring.app.caller.mistakes import refuse_blocking_on_loop
@@ -29,6 +29,12 @@ class Owner(Protocol):
 
     @property
     def _spelled(self) -> str: ...
+
+
+class TakesArguments(Protocol):
+    """A function of the user's, whose verbs take its arguments."""
+
+    def _arguments(self) -> list[inspect.Parameter]: ...
 
 
 S = TypeVar("S", bound=Owner)
@@ -74,12 +80,13 @@ class Dual(_Verb, Generic[P, R]):
 
     def _check_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise a TypeError that names the verb and its parameters if the arguments do not match its signature."""
+        signature = self._signature()
         try:
-            self.__signature__.bind(*args, **kwargs)
+            signature.bind(*args, **kwargs)
         except TypeError as error:
             functions = [each.name for each in args if hasattr(each, "bind") and hasattr(each, "name")]
             hint = f"; a function is given with its arguments: {functions[0]}.bind(…)" if functions else ""
-            shown = ", ".join(self.__signature__.parameters)
+            shown = ", ".join(signature.parameters)
             raise TypeError(f"{self._label}({shown}): {error}{hint}") from None
 
     @property
@@ -93,10 +100,17 @@ class Dual(_Verb, Generic[P, R]):
     def __name__(self) -> str:
         return self._verb.__name__
 
-    @property
-    def __signature__(self) -> inspect.Signature:
+    def _signature(self) -> inspect.Signature:
         signature = inspect.signature(self._verb.method)
         return signature.replace(parameters=list(signature.parameters.values())[1:])
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """The signature that `help()` shows. A verb that takes the arguments of a user's function has that function's parameters."""
+        signature = self._signature()
+        if any(each.annotation == "P.args" for each in signature.parameters.values()):
+            signature = signature.replace(parameters=cast("TakesArguments", self._owner)._arguments())  # noqa: SLF001
+        return signature
 
     if not TYPE_CHECKING:
 
@@ -127,15 +141,21 @@ class dual(Generic[S, P, R]):  # noqa: N801  (used as a decorator)
 
 
 class OverloadedVerb(_Verb):
-    """A verb bound to its object that defines both forms: `__call__` for a coroutine, `sync` to block."""
+    """A verb bound to its object, whose types need overloads: it defines `__call__` and, where it can block, `sync`.
+
+    Its text is that of the attribute by which users reach it: the property `_name` of its owner.
+    """
 
     __slots__ = ("_owner",)
     _name = ""
 
     def __init_subclass__(cls) -> None:
         """Give each subclass a `__doc__` that its objects show in `help()`, which leaves out a text inherited from a class."""
-        text = cls.__doc__
-        cls.__doc__ = property(lambda _: text)  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
+        cls.__doc__ = property(OverloadedVerb._text)  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
+
+    def _text(self) -> str | None:
+        text: str | None = getattr(type(self._owner), self._name).__doc__
+        return text
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner

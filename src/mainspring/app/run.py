@@ -54,7 +54,7 @@ _ONCE = Retry(1)
 
 
 class AdHocStep(OverloadedVerb):
-    """Run any function as a step of the current workflow, without registering it: `await run.step("name", fn, …)`."""
+    """The verb `run.step`, with its options."""
 
     __slots__ = ("_at_most_once", "_interruptible", "_retry", "_timeout")
     _name = "step"
@@ -148,10 +148,7 @@ class AdHocStep(OverloadedVerb):
 
 
 class Receive(OverloadedVerb):
-    """Wait for the next message of a topic: `await run.receive(topic, timeout=…)`. Returns None when the timeout is over.
-
-    Each message is received once, in the order in which they were sent.
-    """
+    """The verb `run.receive`."""
 
     __slots__ = ()
     _name = "receive"
@@ -233,8 +230,15 @@ class CurrentRun:
         """Close a stream: its readers end after the last value."""
         return _publish("close_stream", "streams", named(key, "stream")[0], None)
 
-    answer = Answer()
-    """Register a handler that answers a question until the run ends: `run.answer(question, handler, validate=…)`."""
+    @property
+    def answer(self) -> Answer:
+        """Register a handler that answers a question until the run ends: `run.answer(question, handler, validate=…)`.
+
+        The handler gets the value and returns the answer. It may use all operations of a workflow. Questions of one name are
+        answered one after the other, concurrently with the workflow. `validate` gets the value first. Its exception refuses the
+        question, is raised at the caller, and is not recorded in the run. `validate` must have no effects.
+        """
+        return Answer(self)
 
     # -- plain ---------------------------------------------------------------------------------------------------------
     @property

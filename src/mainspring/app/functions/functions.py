@@ -20,6 +20,7 @@ from mainspring.model.given import check_name
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
+    from inspect import Parameter
     from typing import Unpack
 
     from mainspring.app.caller.current import Home
@@ -103,6 +104,11 @@ class _Fn(Generic[P, R]):
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call[R]:
         runtime = self._runtime
         return Call(runtime, runtime.registry.known(self._function), self._all(args), kwargs, self._options)
+
+    def _arguments(self) -> list[Parameter]:
+        """Return the parameters of a call: those of the function without the receiver and the transaction."""
+        parameters = list(self._function.codec.signature.parameters.values())
+        return parameters if self._receiver is None else parameters[1:]
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """Return the call as a value, to be started later: `app.start_many(fn.bind(item) for item in items)`.

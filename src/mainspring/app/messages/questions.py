@@ -29,11 +29,7 @@ A = TypeVar("A")
 
 
 class Ask(OverloadedVerb):
-    """Ask a run a question and wait for its answer: `await app.ask(run_id, question, value, timeout=…)`.
-
-    Raises `Refused` if the run does not accept the question, the handler's own exception if the handler raises one,
-    `NotAnswered` if the run ends first, and `StillRunning` after `timeout`.
-    """
+    """The verb `ask` of apps and clients."""
 
     __slots__ = ()
     _name = "ask"
@@ -75,13 +71,11 @@ class Ask(OverloadedVerb):
         return current_caller(runtime).ask(post, answers, timeout)
 
 
-class Answer:
-    """`run.answer(question, handler, validate=…)`: answer a question until the run ends.
+class Answer(OverloadedVerb):
+    """The verb `run.answer`."""
 
-    The handler gets the value and returns the answer. It may use all operations of a workflow. Questions of one name are
-    answered one after the other, concurrently with the workflow. `validate` gets the value first. Its exception refuses the
-    question, is raised at the caller, and is not recorded in the run. `validate` must have no effects.
-    """
+    __slots__ = ()
+    _name = "answer"
 
     @overload
     def __call__(

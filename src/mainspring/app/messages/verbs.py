@@ -75,10 +75,7 @@ def get_events(runtime: Runtime, run_id: str) -> Coroutine[Any, Any, dict[str, A
 
 
 class GetEvent(OverloadedVerb):
-    """The value of an event of a run, as soon as it is set: `await app.get_event(run_id, key, timeout=…)`.
-
-    None after `timeout`, or if the run ended without setting the event.
-    """
+    """The verb `get_event` of apps and clients."""
 
     __slots__ = ()
     _name = "get_event"
@@ -108,12 +105,7 @@ class GetEvent(OverloadedVerb):
 
 
 class ReadStream(OverloadedVerb):
-    """The values of a stream of a run, from an offset on, as they are written: `async for value in app.read_stream(run_id,
-    key):`.
-
-    The iteration ends when the stream is closed or the run has ended. Raises `StillRunning`, a `TimeoutError`, when the next
-    value is not written within `timeout`.
-    """
+    """The verb `read_stream` of apps and clients."""
 
     __slots__ = ()
     _name = "read_stream"
