@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -128,3 +129,25 @@ def test_pending_functions_are_listed_and_cancelled_by_name_and_due_time(
     assert mainspring("runs", "cancel", "--functions", "--url", store_url).stdout == "2\n"
     for wrong in (("r1", "--functions"), ("--functions", "--queue", "q"), ("r1", "--name", "ship"), ()):
         assert mainspring("runs", "cancel", *wrong, "--url", store_url).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "words", [("list",), ("list", "--state", "failed"), ("show", "order-7"), ("cancel", "order-7", "--reason", "late")]
+)
+def test_a_verb_of_runs_is_suggested_to_who_left_out_a_letter(mainspring: Mainspring, words: tuple[str, ...]) -> None:
+    found = mainspring("run", *words)
+    assert found.exit_code == 2
+    assert f"Did you mean `mainspring runs {words[0]}`?" in found.stderr
+
+
+def test_a_module_may_have_the_name_of_a_verb_of_runs(
+    mainspring: Mainspring, store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "watch.py").write_text(LABELS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.delitem(sys.modules, "watch", raising=False)
+    found = mainspring("run", "watch:app", "label", "--args", "[7]", "--id", "a", "--url", store_url)
+    assert (found.exit_code, found.stdout) == (0, "a\n"), found.stderr
+    assert "Did you mean" not in mainspring("run", "watch", "nothing").stderr
+    monkeypatch.delitem(sys.modules, "watch")

@@ -13,6 +13,7 @@ from mainspring.app.functions.functions import Call
 from mainspring.app.functions.options import Options
 from mainspring.cli.commands import FAILED, Command, note
 from mainspring.cli.options import time
+from mainspring.cli.runs.listing import runs
 from mainspring.cli.target import load_app
 from mainspring.cli.terminal import data, safe_json
 from mainspring.codec.values import UNTAGGED
@@ -27,7 +28,24 @@ if TYPE_CHECKING:
     from mainspring.app.handle import Handle
 
 
-@click.command(cls=Command)
+class _Run(Command):
+    """The command, which suggests `runs` where its first argument is a verb of that noun."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        first = args[0] if args else ""
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            if first not in runs.commands:
+                raise
+            raise click.UsageError(f"{error.format_message()} {_suggestion(first)}", error.ctx) from error
+
+
+def _suggestion(verb: str) -> str:
+    return f"Did you mean `mainspring runs {verb}`?"
+
+
+@click.command(cls=_Run)
 @click.argument("target")
 @click.argument("name")
 @click.option("--args", "arguments", metavar="JSON", default="{}", help="An object of arguments by name, or an array.")
@@ -60,7 +78,7 @@ def run(
     """
     if after is not None and at is not None:
         raise click.UsageError("give --after or --at, not both")
-    app = load_app(target)
+    app = _app(target)
     if url is not None:
         runtime_of(app).url = url
     call = _call(app, name, arguments, run_id)
@@ -74,6 +92,16 @@ def run(
             ctx.exit(FAILED)
     finally:
         app.close()
+
+
+def _app(target: str) -> App:
+    try:
+        return load_app(target)
+    except InvalidInput as error:
+        cause = error.__cause__
+        if target in runs.commands and isinstance(cause, ModuleNotFoundError) and cause.name == target:
+            raise InvalidInput(f"{error}. {_suggestion(target)}") from error
+        raise
 
 
 def _call(app: App, name: str, arguments: str, run_id: str | None) -> Call[Any]:
