@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Self
 
 from mainspring.app.functions.functions import as_call
-from mainspring.codec import summarize_exception
+from mainspring.codec import add_note, summarize_exception
 from mainspring.engine.drivers import drive, drive_blocking
 from mainspring.engine.operations import undo
 from mainspring.engine.replay.context import branch, here
@@ -142,7 +142,7 @@ class Undo:
             text = f"could not undo everything: {'; '.join(failures)}"
             ex.complaints += (text,)
             if error is not None:
-                error.add_note(text)
+                add_note(error, text)
         if error is None and ex.undoing is not None:
             raise ex.undoing  # the run was stopped in the block: the code after the block is not executed
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import importlib
 import re
 import sys
@@ -34,7 +35,17 @@ import msgspec
 
 from mainspring.codec.annotations import shape_of
 from mainspring.codec.records import holds_values
-from mainspring.codec.type_codec import TAG, VALUE, Misfit, class_name, class_of, is_array, is_object, short
+from mainspring.codec.type_codec import (
+    TAG,
+    VALUE,
+    Misfit,
+    class_name,
+    class_of,
+    contain_exit,
+    is_array,
+    is_object,
+    short,
+)
 from mainspring.codec.unions import Anything
 from mainspring.errors import RemoteError
 
@@ -86,6 +97,12 @@ def summarize_exception(exc: BaseException) -> str:
     return f"{type(exc).__name__}: {_message(exc)}".replace("\0", "\N{REPLACEMENT CHARACTER}")[:500]
 
 
+def add_note(exc: BaseException, text: str) -> None:
+    """Add a note to an exception, unless its class does not let itself be looked at."""
+    with contextlib.suppress(Exception):
+        contain_exit(exc.add_note, text)
+
+
 def decode_exception(text: str, find: Find | None = None) -> BaseException:
     """Rebuild an exception, or return a `RemoteError` in its place.
 
@@ -135,7 +152,7 @@ class _ExceptionCodec(Anything):
 
     def _storable(self, value: Any, otherwise: Any) -> Any:
         try:
-            lowered = self.lower(value)
+            lowered = contain_exit(self.lower, value)
             return lowered if len(_write(lowered)) <= VALUE_LIMIT else otherwise
         except Exception:  # noqa: BLE001 - a value may do anything when it is looked at
             return otherwise
@@ -187,21 +204,25 @@ class _ExceptionCodec(Anything):
         if cls is None:
             return None
         try:
-            args = tuple(self.lift(arg) for arg in record.get("args", ()))
-            made = _empty(cls, args)
-            _ARGS.__set__(made, args)
-            slots = dict(_slots(cls))
-            for name, stored in record.get("attributes", {}).items():
-                if name in slots:
-                    slots[name].__set__(made, self.lift(stored))
-                else:
-                    made.__dict__[name] = self.lift(stored)
-            if not _is_readable(made):
-                made.__dict__.update(dict.fromkeys(record.get("left_out", ())))
+            made = contain_exit(self._made, cls, record)
         except Exception:  # noqa: BLE001 - a user's class may raise anything
             return None
         same = type(made) is cls and _message(made) == record["message"]
         return made if same and _is_readable(made) else None
+
+    def _made(self, cls: type[BaseException], record: dict[str, Any]) -> BaseException:
+        args = tuple(self.lift(arg) for arg in record.get("args", ()))
+        made = _empty(cls, args)
+        _ARGS.__set__(made, args)
+        slots = dict(_slots(cls))
+        for name, stored in record.get("attributes", {}).items():
+            if name in slots:
+                slots[name].__set__(made, self.lift(stored))
+            else:
+                made.__dict__[name] = self.lift(stored)
+        if not _is_readable(made):
+            made.__dict__.update(dict.fromkeys(record.get("left_out", ())))
+        return made
 
     def _remote_error(self, record: dict[str, Any]) -> RemoteError:
         attributes = {name: self._lifted(stored) for name, stored in record.get("attributes", {}).items()}
@@ -211,8 +232,8 @@ class _ExceptionCodec(Anything):
     def _lifted(self, stored: Any) -> Any:
         """Return an attribute for display: decoded if possible, otherwise as stored."""
         try:
-            return self.lift(stored)
-        except Misfit:
+            return contain_exit(self.lift, stored)
+        except Exception:  # noqa: BLE001 - a user's class may raise anything
             return stored
 
 
@@ -233,7 +254,7 @@ def _empty(cls: type[BaseException], args: tuple[Any, ...]) -> BaseException:
 def _is_readable(exc: BaseException) -> bool:
     """Whether a look at an attribute that does not exist ends as Python expects. Loggers and debuggers look for `__notes__`."""
     try:
-        getattr(exc, "__notes__", None)
+        contain_exit(getattr, exc, "__notes__", None)
     except Exception:  # noqa: BLE001 - a user's class may raise anything
         return False
     return True
@@ -269,7 +290,7 @@ def _notes(exc: BaseException) -> list[str]:
 
 def _message(exc: BaseException) -> str:
     try:
-        return _bounded(str(exc))
+        return _bounded(contain_exit(str, exc))
     except Exception:  # noqa: BLE001 - a broken __str__ must not hide the failure
         return f"<{class_of(exc)} whose message cannot be read>"
 
@@ -280,7 +301,7 @@ def _traceback(exc: BaseException) -> str:
     if earlier is not None:
         return _bounded(continued(earlier, exc))
     try:
-        return _bounded(format_exception(exc))
+        return _bounded(contain_exit(format_exception, exc))
     except Exception:  # noqa: BLE001 - it, or an exception linked to it, may raise anything when it is looked at
         return _bounded(f"{format_frames(exc)}{class_of(exc)}: {_message(exc)}\n")
 
@@ -324,7 +345,7 @@ def _imported(path: str) -> object:
     """
     module, _, qualname = path.partition(":")
     try:
-        found: object = sys.modules.get(module) or importlib.import_module(module)
+        found: object = sys.modules.get(module) or contain_exit(importlib.import_module, module)
         for part in qualname.split("."):
             found = getattr(found, part)
     except Exception:  # noqa: BLE001 - a module may raise anything when it is imported

@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from mainspring.codec.models import dump, is_model
+from mainspring.codec.type_codec import contain_exit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +39,7 @@ def fingerprint(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
     values = _arguments(fn, args, kwargs) | (_captured(fn) if ad_hoc else {})
     for name, value in values.items():
         try:
-            text = _write(value)
+            text = contain_exit(_write, value)
         except Exception:  # noqa: BLE001  (of a class of the user's, or a value that JSON does not have)
             text, complete = b"", False
         found.update(f"{name}:{len(text)}:".encode() + text)

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import msgspec
 
-from mainspring.codec.type_codec import Misfit, Shape, at, is_array, is_object, is_tuple, short
+from mainspring.codec.type_codec import Misfit, Shape, at, contain_exit, is_array, is_object, is_tuple, short
 
 
 class Model(Shape):
@@ -49,7 +49,7 @@ def is_model(cls: type[Any]) -> bool:
 def dump(model: Any) -> Any:
     """Return the JSON data of a pydantic model, by the names that it validates."""
     try:
-        data = model.model_dump(mode="json", by_alias=True)
+        data = contain_exit(model.model_dump, mode="json", by_alias=True)
     except Exception as error:  # noqa: BLE001 - a user's serializer may raise anything
         raise Misfit(f"pydantic cannot write {short(model)}: {error}") from None
     _refuse_nan(data)
@@ -114,7 +114,7 @@ def _is_equal(given: Any, made: Any) -> bool:
     if isinstance(given, datetime) and isinstance(made, datetime) and given.tzinfo and made.tzinfo:
         return given.timestamp() == made.timestamp()  # a repeated time never equals one of another zone
     try:
-        equal = bool(given == made)
+        equal = contain_exit(lambda: bool(given == made))
     except Exception:  # noqa: BLE001 - an array, for example, compares part by part
         return True
     return equal or (_class(given) is _class(made) and not _compares_values(_class(given)))

@@ -7,10 +7,12 @@ itself. It is used when every part of the annotation is `native` and the value i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+T = TypeVar("T")
 
 TAG = "$type"
 """The key that names the type of a JSON object, where the annotation does not determine it."""
@@ -139,10 +141,23 @@ def class_of(value: object) -> str:
     return class_name(type(value))
 
 
+def contain_exit(fn: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """Call code of the user that looks at a value. What would end more than the call, an exit or a cancellation, becomes an error of it.
+
+    A KeyboardInterrupt comes from the user at the terminal.
+    """
+    try:
+        return fn(*args, **kwargs)
+    except (Exception, KeyboardInterrupt):
+        raise
+    except BaseException as exit_:
+        raise RuntimeError(f"{getattr(fn, '__qualname__', class_of(fn))} raised {class_of(exit_)}") from exit_
+
+
 def short(value: object, limit: int = 60) -> str:
     """Return the `repr` of a value for messages, shortened to `limit`."""
     try:
-        text = repr(value)
+        text = contain_exit(repr, value)
     except Exception:  # noqa: BLE001 - a broken __repr__ must not hide the problem that is being reported
         text = f"<{class_of(value)}>"
     return text if len(text) <= limit else f"{text[: limit - 1]}…"

@@ -32,7 +32,7 @@ import msgspec
 from mainspring.codec.annotations import shape_of
 from mainspring.codec.containers import in_order
 from mainspring.codec.models import dump, is_model
-from mainspring.codec.type_codec import TAG, Misfit, Shape, all_shapes, at, is_array, is_mapping, short
+from mainspring.codec.type_codec import TAG, Misfit, Shape, all_shapes, at, contain_exit, is_array, is_mapping, short
 from mainspring.errors import NotSerializable, TooLarge
 from mainspring.model.payloads import escaped, unescaped
 
@@ -105,7 +105,7 @@ class ValueCodec:
 
     def _encode_slowly(self, value: object) -> str:
         try:
-            return escaped(_write(self._shape.lower(value)).decode())
+            return escaped(_write(contain_exit(self._shape.lower, value)).decode())
         except Misfit as misfit:
             raise NotSerializable(f"{self.where} cannot be stored as JSON: {misfit}.") from None
         except RecursionError:
@@ -117,7 +117,7 @@ class ValueCodec:
 
     def _decode_slowly(self, text: str) -> Any:
         try:
-            return self._shape.lift(_parse(text))
+            return contain_exit(self._shape.lift, _parse(text))
         except Misfit as misfit:
             raise NotSerializable(f"{self.where} cannot be read back from what is stored: {misfit}.") from None
         except Exception as error:
@@ -184,7 +184,7 @@ def check_size(text: str, value: object, limit: int, what: str) -> str:
 def size_of(text: str, value: object) -> int:
     """Return the size in bytes of a value that is stored as `text`."""
     try:
-        added = _added(UNTAGGED.lower(value))
+        added = _added(contain_exit(UNTAGGED.lower, value))
     except Exception:  # noqa: BLE001  (the value can only be encoded by its annotation)
         added = 0
     return len(text.encode()) - added

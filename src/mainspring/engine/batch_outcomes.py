@@ -6,6 +6,7 @@ import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from mainspring.codec import contain_exit
 from mainspring.errors import BatchMismatch
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def own_error(error: BaseException, name: str) -> BaseException:
     if isinstance(error, StopIteration):
         return RuntimeError(f"batch function {name!r} raised StopIteration")
     try:
-        made = copy.copy(error)
+        made = contain_exit(copy.copy, error)
     except Exception:  # noqa: BLE001  (a class that cannot be copied)
         return error
     if type(made) is not type(error):

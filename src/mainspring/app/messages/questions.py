@@ -139,6 +139,6 @@ async def _serve(
             if inspect.isawaitable(value):
                 value = await value
             text = ex.engine.check_size(answers.encode(value), value, f"the answer to {name!r}")
-        except Exception as caught:  # noqa: BLE001  (whatever it raises is the answer)
+        except (Exception, SystemExit) as caught:  # noqa: BLE001  (whatever it raises is the answer)
             error = encode_exception(caught)
         await drive(ex, questions.answer(ex, own.take_position(), name, asked.number, text=text, error=error))

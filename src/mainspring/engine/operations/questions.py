@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from mainspring.codec import encode_exception
+from mainspring.codec import contain_exit, encode_exception
 from mainspring.codec.json_schema import schema_text
 from mainspring.engine.effects import Commit, Consult, conclude, frontier, rebuilt, replayed
 from mainspring.engine.operations import messages
@@ -89,7 +89,7 @@ def _refusal(message: Message, codec: ValueCodec, validate: Callable[[Any], obje
     try:
         value = codec.decode(message.body)
         if validate is not None:
-            validate(value)
+            contain_exit(validate, value)
     except Exception as error:  # noqa: BLE001  (any exception of the validator is the reason)
         return error
     return None

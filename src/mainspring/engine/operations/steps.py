@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
 
-from mainspring.codec import INCOMPLETE, fingerprint, summarize_exception
+from mainspring.codec import INCOMPLETE, add_note, fingerprint, summarize_exception
 from mainspring.engine.effects import (
     Consult,
     Effect,
@@ -247,7 +247,7 @@ def _trail(trail: str | None, attempt: dict[str, str | int | None]) -> str:
 def _note_attempts(error: BaseException, record: Step) -> None:
     if record.trail and record.attempts > 1:
         tried = [f"  {number}. {each['error']}" for number, each in enumerate(json.loads(record.trail), 1)]
-        error.add_note("\n".join([f"gave up after {record.attempts} attempts:", *tried]))
+        add_note(error, "\n".join([f"gave up after {record.attempts} attempts:", *tried]))
 
 
 # -- waits -------------------------------------------------------------------------------------------------------------
