@@ -67,8 +67,6 @@ class TaskOfRun(Coroutine[Any, Any, Any]):
     def __init__(self, work: Coroutine[Any, Any, Any]) -> None:
         self._work = work
         self._forks = forks.count
-        self.__name__ = work.__name__
-        self.__qualname__ = work.__qualname__
 
     def __repr__(self) -> str:
         return repr(self._work)
@@ -93,7 +91,7 @@ class TaskOfRun(Coroutine[Any, Any, Any]):
 
     def _error(self, exit_: SystemExit) -> RuntimeError:
         end_if_child(self._forks, exit_)
-        return error_of(exit_, f"task {self.__qualname__!r}")
+        return error_of(exit_, f"task {getattr(self._work, '__qualname__', self._work)!r}")
 
     def close(self) -> None:
         self._work.close()
