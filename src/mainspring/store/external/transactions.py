@@ -51,9 +51,9 @@ class Session(ABC):
             self.joined_if_any = self._join()
         return self.joined_if_any
 
+    @abstractmethod
     def _join(self) -> Joined:
-        """The transaction, of a session that does not have it from the beginning."""
-        raise NotImplementedError
+        """The transaction for the library's verbs, at the first use of it."""
 
     def give(self, wants: Wants) -> Any:
         """The connection or session that a function in this transaction is given. Raises `InTransaction` if there is none of that kind."""
@@ -85,7 +85,10 @@ class JoinedSession(Session):
 
     def __init__(self, joined: Joined, wrapped: Wrapped | None = None) -> None:
         super().__init__(wrapped)
-        self.joined_if_any = joined
+        self._given = joined
+
+    def _join(self) -> Joined:
+        return self._given
 
     def give(self, wants: Wants) -> Any:
         if self._wrapped is not None:

@@ -83,9 +83,7 @@ class Payloads:
             return base64.b64encode(self._codec.encode(text.encode())).decode()
         except KeyboardInterrupt:
             raise
-        except (
-            BaseException
-        ) as error:  # a cancellation or exit of the codec's must not end the thread that commits for all
+        except BaseException as error:  # an exit or cancellation would end the thread that commits for all
             raise PayloadError(f"{what} cannot be encoded: {_cause(error)}") from error
 
     def _decoded(self, encoded: str, what: str) -> str:
