@@ -107,6 +107,22 @@ async def waiting_runs(url: str) -> set[str]:
     return {row[0] for row in await asyncio.to_thread(bank.rows, url, f"SELECT id FROM {bank.runs_table(url)}")}
 
 
+@pytest.mark.parametrize("how", ["drain", "advance", "advance_to"])
+async def test_a_test_finds_done_what_other_connections_committed(store_url: str, how: str) -> None:
+    async with world(app, url=store_url) as w, Client(store_url) as client:
+        for number in range(5):
+            async with own.opened(store_url, "session") as mine:
+                with app.joined(mine.given):
+                    handle = await echo.options(id=f"joined {number}").start("one")
+                await mine.commit()
+            await client.options(id=f"of a client {number}").start("echo", "two")
+            await w.drain() if how == "drain" else await getattr(w, how)(
+                "1s" if how == "advance" else w.now + timedelta(seconds=1)
+            )
+            assert (await handle.describe()).state is State.SUCCEEDED
+            assert (await app.handle(f"of a client {number}").describe()).state is State.SUCCEEDED
+
+
 async def test_a_client_joins_as_well(store_url: str) -> None:
     bank.execute(store_url, "CREATE TABLE ledger (entry text NOT NULL)")
     kind = "sqlite3" if bank.is_sqlite(store_url) else "psycopg"

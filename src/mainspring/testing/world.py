@@ -15,6 +15,7 @@ from mainspring.errors import Endless, InvalidInput
 from mainspring.model.ids import IdMaker
 from mainspring.model.runs import Run
 from mainspring.operations.runs.info import Runs
+from mainspring.store.changes import EVERYTHING
 from mainspring.testing.clock import VirtualClock
 
 if TYPE_CHECKING:
@@ -87,15 +88,24 @@ class World:
 
     async def advance(self, by: timedelta | float | str) -> None:
         """Advance wall-clock time by a duration such as `"2h"`. Everything that becomes due on the way is done when this returns."""
+        self._look()
         await self.clock.advance(by)
 
     async def advance_to(self, when: datetime | str) -> None:
         """Advance wall-clock time to a moment such as `"2026-01-31T09:00Z"`. Everything that becomes due on the way is done when this returns."""
+        self._look()
         await self.clock.advance_to(when)
 
     async def drain(self) -> None:
         """Wait until everything that is due now is done. Raises `Endless` if runs start each other for ever."""
+        self._look()
         await self.clock.drain()
+
+    def _look(self) -> None:
+        """Notify the worker of commits of other connections. It polls for them in real time, which does not pass here."""
+        runtime = runtime_of(self.app)
+        if runtime.is_connected:
+            runtime.connection().notify(EVERYTHING)
 
     def replace(self, function: AsyncFn[..., Any] | SyncFn[..., Any], fake: Callable[..., Any]) -> Replacement:
         """Call `fake` instead of a step or workflow while the returned context is entered (`with` or `async with`)."""
