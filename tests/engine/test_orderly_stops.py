@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import Any
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,6 +15,9 @@ from mainspring.engine.residency.phases import Phase
 from mainspring.errors import RunCancelled
 from tests.engine.lives import engine_of, execute, info, store_of, until
 from tests.support.samples import covering, of
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 
 async def invoking(app: App, run_id: str, steps: int = 1) -> None:
@@ -414,7 +418,36 @@ async def test_an_exit_inside_a_branch_ends_the_run_and_not_the_worker(
         assert await branches() == ["RuntimeError"] * 4
 
 
-@pytest.mark.parametrize("how", ["task", "gather", "group", "late"])
+class Leaving:
+    """Something to await, of a library."""
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        yield from asyncio.sleep(0).__await__()
+        raise SystemExit(3)
+
+
+class InOtherWords(Coroutine[Any, Any, None]):
+    """A coroutine that is no `async def`."""
+
+    def __init__(self) -> None:
+        self._work = Leaving().__await__()
+
+    def send(self, value: Any, /) -> Any:
+        return self._work.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._work.throw(*error)
+
+    def close(self) -> None:
+        self._work.close()
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return self._work
+
+
+@pytest.mark.parametrize(
+    "how", ["task", "gather", "group", "late", "wait_for", "wait_for awaitable", "awaitable", "coroutine"]
+)
 async def test_code_of_a_task_that_exits_ends_the_run_and_not_the_worker(store_url: str, how: str) -> None:
     app = App(store_url)
 
@@ -436,6 +469,12 @@ async def test_code_of_a_task_that_exits_ends_the_run_and_not_the_worker(store_u
         elif how == "group":
             async with asyncio.TaskGroup() as group:
                 group.create_task(leaves())
+        elif how.startswith("wait_for"):
+            await asyncio.wait_for(leaves() if how == "wait_for" else Leaving(), 60)
+        elif how == "awaitable":
+            await asyncio.gather(step(), Leaving())
+        elif how == "coroutine":
+            await asyncio.create_task(InOtherWords())
         else:
             task = asyncio.create_task(leaves())
             assert "leaves" in repr(task)

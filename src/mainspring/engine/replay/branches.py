@@ -75,8 +75,9 @@ def install(loop: asyncio.AbstractEventLoop) -> None:
             options["context"] = context = (options.get("context") or contextvars.copy_context()).copy()
             context.run(current.set, None)
         if not _is_users(coro):
-            task = _create(previous, loop, coro, options)
-            if getattr(coro, "cr_code", None) is drive.__code__:
+            code = getattr(coro, "cr_code", None)
+            task = _create(previous, loop, coro if code in _OURS else TaskOfRun(coro), options)
+            if code is drive.__code__:
                 # One operation, as in `create_task(charge(order))`: a task of the run, but no branch.
                 where.execution.adopt(task, _site(sys._getframe(1)))  # noqa: SLF001
                 if where.execution.history.unreached:
@@ -85,7 +86,7 @@ def install(loop: asyncio.AbstractEventLoop) -> None:
         caller = _creator(sys._getframe(1))  # noqa: SLF001  (asyncio does not tell who creates a task)
         if caller is not None and caller.f_code is _WAIT_FOR:
             # Python 3.11 creates a task for `wait_for`, 3.12 does not: it must be the same branch in both.
-            return _create(previous, loop, coro, options)
+            return _create(previous, loop, TaskOfRun(coro), options)
         created = where.create_branch(_number(caller, coro, where))
         context = options.get("context") or contextvars.copy_context()
         context = context.copy()
