@@ -224,10 +224,10 @@ def definition_of(runtime: Runtime, declaration: object) -> Definition:
     return declaration.definition()
 
 
-def stretch_of(given: object) -> tuple[datetime, datetime]:
+def span_of(given: object) -> tuple[datetime, datetime]:
     """Return the start and end of a span of time to backfill."""
     if not isinstance(given, (tuple, list)) or len(cast("tuple[Any, ...]", given)) != 2:
-        raise InvalidInput(f"backfill: a stretch of time is a pair of times, (start, end), not {given!r}")
+        raise InvalidInput(f"backfill: a span of time is a pair of times, (start, end), not {given!r}")
     start, end = cast("tuple[Moment, Moment]", given)
     return to_datetime(moment(start)), to_datetime(moment(end))
 

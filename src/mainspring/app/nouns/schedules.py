@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from mainspring.app.caller.current import current_caller, runtime_here
 from mainspring.app.coroutines import Mapped
-from mainspring.app.declarations.schedules import columns, define, definition_of, known_call, stretch_of
+from mainspring.app.declarations.schedules import columns, define, definition_of, known_call, span_of
 from mainspring.app.dual import dual
 from mainspring.app.functions.options import moment
 from mainspring.app.handle import Handle
@@ -90,13 +90,13 @@ class ScheduleVerbs:
         `trigger` starts one run at once, `backfill` also starts the runs of spans of time in the past. Raises `Conflict` if the id exists.
         """
         definition = define(schedule, known_call(self._runtime, call), spec, policy, note=note, attributes=attributes)
-        stretches = [stretch_of(each) for each in check_several("backfill", backfill)]
+        spans = [span_of(each) for each in check_several("backfill", backfill)]
         check_flag("paused", paused)
         check_flag("trigger", trigger)
         return self._ask(
             "create",
             ScheduleInfo,
-            lambda schedules: schedules.create(definition, paused=paused, trigger=trigger, backfill=stretches),
+            lambda schedules: schedules.create(definition, paused=paused, trigger=trigger, backfill=spans),
         )
 
     @dual
@@ -218,12 +218,12 @@ class ScheduleVerbs:
         The runs follow one after the other, unless `overlap` is `allow_all`. Times that have a run already are left out unless `again`, and
         so is a time that the clock is about to act on. Several backfills of one schedule run in the order of the requests.
         """
-        stretch = stretch_of((start, end))
+        span = span_of((start, end))
         check_flag("again", again)
         return self._ask(
             "backfill",
             BackfillInfo,
-            lambda schedules: schedules.backfill(schedule, *stretch, overlap=overlap, again=again),
+            lambda schedules: schedules.backfill(schedule, *span, overlap=overlap, again=again),
         )
 
     @dual

@@ -67,8 +67,8 @@ def create(
         raise click.UsageError("--workflow names the function to start")
     definition = definition_of({"id": schedule, "spec": {}, **described(given)})
     with connect(url, Settings()) as operations:
-        stretches = [_stretch(text, operations) for text in backfill]
-        make = partial(operations.schedules.create, definition, paused=paused, trigger=trigger, backfill=stretches)
+        spans = [_span(text, operations) for text in backfill]
+        make = partial(operations.schedules.create, definition, paused=paused, trigger=trigger, backfill=spans)
         _perform(operations, "create", schedule, make, reason=reason, paused=paused, trigger=trigger)
         _show(operations, schedule, output)
 
@@ -306,7 +306,7 @@ def _perform(
     return perform(operations, SCHEDULE_ACTIONS[verb], schedule, act, reason=reason, **details)[0]
 
 
-def _stretch(text: str, operations: Operations) -> Any:
+def _span(text: str, operations: Operations) -> Any:
     start, comma, end = text.partition(",")
     if not comma:
         raise click.UsageError(f"--backfill is FROM,TO, not {text!r}")

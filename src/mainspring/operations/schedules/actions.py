@@ -110,7 +110,7 @@ class Schedules(ScheduleViews):
         the id is taken, and `InvalidInput` for a wrong id or an unknown queue.
         """
         for start, end in backfill:
-            _check_stretch(start, end)
+            _check_span(start, end)
         row = self._row(definition, paused=paused)
         request, now = self._request(), row.created
         second = now // SECOND * SECOND
@@ -280,14 +280,14 @@ class Schedules(ScheduleViews):
 
         `again` also starts runs for times that already have one. Raises `NotFound`, and `InvalidInput` if the end is before the start.
         """
-        _check_stretch(start, end)
+        _check_span(start, end)
         request = self._request()
         there = self._store.backfill(request)
         if there is None:
             own = policy_of(self._get(schedule).policy)
             how = _backfill_overlap(own) if overlap is None else read_overlap(overlap)
-            stretch = to_micros(start), to_micros(end)
-            there = _new_backfill(request, schedule, stretch, how, self._clock.now(), again=again)
+            span = to_micros(start), to_micros(end)
+            there = _new_backfill(request, schedule, span, how, self._clock.now(), again=again)
             self._change(schedule, lambda control, new=there: control.backfill(new))  # type: ignore[misc]
         return backfill_info(there)
 
@@ -314,7 +314,7 @@ class Schedules(ScheduleViews):
                 return plan
 
 
-def _check_stretch(start: datetime, end: datetime) -> None:
+def _check_span(start: datetime, end: datetime) -> None:
     if start.year < _EARLIEST_YEAR:
         raise InvalidInput(
             f"backfill: the start {start.isoformat()} is before the year {_EARLIEST_YEAR}, and no schedule"
@@ -329,9 +329,9 @@ def _backfill_overlap(policy: Policy) -> Overlap:
 
 
 def _new_backfill(
-    request: str, schedule: str, stretch: tuple[int, int], overlap: Overlap, now: int, *, again: bool = False
+    request: str, schedule: str, span: tuple[int, int], overlap: Overlap, now: int, *, again: bool = False
 ) -> Backfill:
-    since, until = stretch
+    since, until = span
     return Backfill(request, schedule, since, until, overlap, again, now, just_before(since))
 
 

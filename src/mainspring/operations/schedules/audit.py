@@ -104,18 +104,18 @@ class Auditor:
             known_since = max(known_since, oldest)
         elif schedule.cursor > known_since:
             known_since = schedule.cursor  # all ticks have been pruned
-        stretches = iter(sorted(self._seen))
-        stretch = next(stretches, None)
+        spans = iter(sorted(self._seen))
+        span = next(spans, None)
         missing: list[int] = []
         nominal = times.next(known_since - SECOND)
         for _ in range(MOST_EXAMINED):
             if nominal is None or nominal > self._until:
                 break
-            while stretch is not None and stretch[1] < nominal:
-                stretch = next(stretches, None)
+            while span is not None and span[1] < nominal:
+                span = next(spans, None)
             if nominal > schedule.cursor:
                 self._count(self._not_yet(times, nominal))
-            elif nominal >= known_since and (stretch is None or stretch[0] > nominal):
+            elif nominal >= known_since and (span is None or span[0] > nominal):
                 missing.append(nominal)
             nominal = times.next(nominal)
         return missing
