@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from mainspring import App, Client, Policy, Settings, Spec
-from mainspring.cli.commands import FAILED, NOT_FOUND
+from mainspring.cli.commands import FAILED, MISUSED, NOT_FOUND
 from mainspring.cli.main import main
 from mainspring.errors import Conflict, MainspringError, NotFound
 from mainspring.operations.queues import QUEUE_ACTIONS
@@ -185,6 +185,16 @@ async def test_a_run_that_is_not_there_is_missed_with_the_same_words(surfaces: S
     assert (command.exit_code, command.stdout) == (NOT_FOUND, "")
     assert words in command.stderr
     assert await surfaces.ask("api", verb, "nobody") == (404, words)
+
+
+@pytest.mark.parametrize("result", ["{", "NaN", "[" * 100_000])
+async def test_a_result_that_is_not_json_is_refused_with_the_same_words(surfaces: Surfaces, result: str) -> None:
+    await surfaces.put("a", "queued")
+    status, words = await surfaces.post("runs/complete", ids=["a"], result=result)
+    assert (status, words.startswith("the result is not JSON: ")) == (400, True)
+    command = await surfaces.command("runs", "complete", "a", "--result", result)
+    assert command.exit_code == MISUSED, command.output
+    assert words in command.stderr
 
 
 async def test_a_run_that_has_not_ended_is_deleted_by_none(surfaces: Surfaces) -> None:

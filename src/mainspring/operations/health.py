@@ -16,6 +16,7 @@ from mainspring.model.clock import SECOND
 from mainspring.operations import database
 from mainspring.operations.connect import connect, require_there, shown
 from mainspring.operations.database import blockers
+from mainspring.operations.versions import STRANDED_HINT
 from mainspring.store.migrations import EDITED
 from mainspring.store.open import facts
 
@@ -281,7 +282,6 @@ def _unknown_functions(operations: Operations, fleet: list[WorkerInfo]) -> Itera
 def _stranded(operations: Operations) -> Iterator[Finding]:
     page = operations.runs.list(stranded=True, state=("queued",), limit=_MOST_STRANDED)
     for run in page.runs:
-        hint = "start a worker with that source, or MAINSPRING_CONTINUE_ON=compatible mainspring worker MODULE:APP"
-        yield Finding("stranded", WRONG, f"{run.id}: {run.stranded}", hint)
+        yield Finding("stranded", WRONG, f"{run.id}: {run.stranded}", STRANDED_HINT)
     if page.next:
         yield Finding("stranded", WRONG, "and more", "mainspring runs list --stranded")

@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 
 
 VERSION_ACTIONS = Actions("versions")
+WHERE_REPLAY_AGREES = "MAINSPRING_CONTINUE_ON=compatible mainspring worker MODULE:APP"
+"""The command of a worker that continues stranded runs if the code agrees with their record."""
+STRANDED_HINT = (
+    "start a worker with that source, or one that also continues other source as long as the replay agrees: "
+    + WHERE_REPLAY_AGREES
+)
+"""What helps a stranded run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from mainspring.web.pages.queues import Limits
 
 _STEPS = ((86_400 * 365, "y"), (86_400 * 30, "mo"), (86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
-WHERE_REPLAY_AGREES = "MAINSPRING_CONTINUE_ON=compatible mainspring worker MODULE:APP"
-"""The command of a worker that continues stranded runs if the code agrees with their record."""
 _PER = {1.0: "second", 60.0: "minute", 3_600.0: "hour", 86_400.0: "day"}
 OUTCOMES = {
     "fired": "started",

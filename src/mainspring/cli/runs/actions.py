@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -16,7 +15,7 @@ from mainspring.cli.options import filter_options, filters_of, pairs
 from mainspring.cli.terminal import data, safe
 from mainspring.operations.connect import connect
 from mainspring.operations.filters import TRAITS
-from mainspring.operations.runs.actions import RUN_ACTIONS, not_found
+from mainspring.operations.runs.actions import RUN_ACTIONS, not_found, result_text
 from mainspring.operations.runs.bulk import Progress
 from mainspring.operations.scheduled_functions import FUNCTION_ACTIONS
 from mainspring.recurrence.durations import micros, typed_duration
@@ -143,11 +142,7 @@ def _show_progress(progress: Progress) -> None:
 
 
 def _complete(runs: Runs, chosen: Chosen, given: dict[str, Any]) -> Changed:
-    result = given["result"]
-    try:
-        text = json.dumps(json.loads(result), ensure_ascii=False, allow_nan=False)
-    except ValueError as error:
-        raise click.BadParameter(f"{result!r} is not JSON: {error}", param_hint="--result") from None
+    text = result_text(given["result"])
     return runs.complete(chosen.ids, lambda _: text, chosen.reason, chosen.filters)
 
 

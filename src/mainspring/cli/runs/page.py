@@ -10,6 +10,7 @@ from mainspring.cli import display
 from mainspring.cli.display import COLOURS, ago, at, compact, span
 from mainspring.cli.terminal import echo, safe
 from mainspring.model.states import State
+from mainspring.operations.versions import STRANDED_HINT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +34,7 @@ def show(
     for name, text in _facts(run, now):
         echo(f"{click.style(f'{name:<12}', dim=True)}{safe(text)}")
     if run.stranded is not None:
-        _stranded(run.stranded)
+        echo(f"\n{click.style('stranded', fg='red')}    {safe(run.stranded)}\n            {STRANDED_HINT}")
     elif unserved is not None:
         echo(f"\n{click.style('unserved', fg='red')}    {safe(unserved.found)}\n            {safe(unserved.hint)}")
     if run.error is not None:
@@ -94,12 +95,6 @@ def _times(run: RunInfo, now: datetime) -> Iterator[tuple[str, str]]:
         yield ("starts" if run.state is State.SCHEDULED else "wakes"), at(run.due, now)
     if run.deadline is not None:
         yield "deadline", at(run.deadline, now)
-
-
-def _stranded(reason: str) -> None:
-    echo(f"\n{click.style('stranded', fg='red')}    {safe(reason)}")
-    echo("            start a worker with that source, or one that also continues other source as long as the replay")
-    echo("            agrees: MAINSPRING_CONTINUE_ON=compatible mainspring worker TARGET")
 
 
 def remark(run: RunInfo, now: datetime) -> str:

@@ -128,6 +128,14 @@ def no_result(workflow: str) -> str:
     return "null"
 
 
+def result_text(typed: str) -> str:
+    """Return the stored result that an operator typed as JSON. Raises `InvalidInput` if it is not JSON."""
+    try:
+        return json.dumps(json.loads(typed), ensure_ascii=False, allow_nan=False)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"the result is not JSON: {error}") from None
+
+
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """The result of `load`."""

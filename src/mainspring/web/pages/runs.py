@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable
 from typing import Annotated, Any, cast
@@ -14,15 +13,15 @@ from mainspring.errors import InvalidInput, NotFound
 from mainspring.model.clock import to_micros
 from mainspring.model.runs import USER
 from mainspring.operations.filters import TRAITS, RunFilters
-from mainspring.operations.runs.actions import RUN_ACTIONS, Changed, not_found
+from mainspring.operations.runs.actions import RUN_ACTIONS, Changed, not_found, result_text
 from mainspring.operations.runs.bulk import Progress
 from mainspring.operations.runs.info import Conversation, Runs
 from mainspring.operations.runs.lists import RunSummary
 from mainspring.operations.runs.start import START_ACTIONS
+from mainspring.operations.versions import WHERE_REPLAY_AGREES
 from mainspring.recurrence.durations import micros, typed_duration
 from mainspring.store.verbs.dashboard import MOST
 from mainspring.store.verbs.manage import Move
-from mainspring.web.formatting import WHERE_REPLAY_AGREES
 from mainspring.web.pages.timeline import MOST_CHILDREN, SomeSteps, StepQuery, some_steps
 from mainspring.web.requests import read_pairs, read_value
 from mainspring.web.views import After, Body, Done, Id, Moment, Pages, PageSize, Reason, Scene, done, query_of
@@ -240,10 +239,7 @@ def resume(scene: Scene, body: Resuming) -> Done:
 
 @pages.action(RUN_ACTIONS["complete"], _ids)
 def complete(scene: Scene, body: Completing) -> Done:
-    try:
-        text = json.dumps(read_value(body.result, "the result"), ensure_ascii=False, allow_nan=False)
-    except ValueError as error:
-        raise InvalidInput(f"the result is not JSON: {error}") from None
+    text = result_text(body.result)
     return _act(
         scene, "complete", body, lambda runs, ids, filters: runs.complete(ids, lambda _: text, body.reason, filters)
     )

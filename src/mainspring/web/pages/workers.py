@@ -8,8 +8,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from mainspring.operations.runs.lists import RunSummary
-from mainspring.operations.versions import VERSION_ACTIONS
-from mainspring.web.formatting import WHERE_REPLAY_AGREES
+from mainspring.operations.versions import VERSION_ACTIONS, WHERE_REPLAY_AGREES
 from mainspring.web.views import Body, NoQuery, Pages, Reason, Scene
 
 pages = Pages()
