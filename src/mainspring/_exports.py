@@ -1,4 +1,4 @@
-"""Names of a package that are loaded when they are first used, so that importing the package is quick."""
+"""Public names of packages: they say that they are from the package, and may be loaded when they are first used."""
 
 from __future__ import annotations
 
@@ -23,17 +23,21 @@ def exported(package: dict[str, Any], homes: Mapping[str, tuple[str, ...]]) -> C
         if name not in where:
             raise AttributeError(f"module {title!r} has no attribute {name!r}")
         found = getattr(import_module(f"{title}.{where[name]}"), name)
-        if inspect.isclass(found) or inspect.isfunction(found):
-            _say_from(title, found)
+        say_from(title, found)
         package[name] = found
         return found
 
     return __getattr__
 
 
-def _say_from(title: str, found: Any) -> None:
-    if found.__module__ == title:
-        return
+def say_from(title: str, *things: Any) -> None:
+    """Make classes and functions say that they are from a package."""
+    for found in things:
+        if (inspect.isclass(found) or inspect.isfunction(found)) and found.__module__ != title:
+            _move(title, found)
+
+
+def _move(title: str, found: Any) -> None:
     if inspect.isclass(found) and (written := inspect.get_annotations(found)):
         # Annotations are text, and are read in the module that a class says it is from.
         with contextlib.suppress(NameError):  # some are for type checkers only

@@ -4,6 +4,7 @@
 `Chain` combines several codecs.
 """
 
+from mainspring._exports import say_from
 from mainspring.model.payloads import PayloadCodec
 from mainspring.payloads.chain import Chain
 from mainspring.payloads.compression import Compression
@@ -20,3 +21,5 @@ __all__ = [
     "Offload",
     "PayloadCodec",
 ]
+
+say_from(__name__, *(globals()[name] for name in __all__))

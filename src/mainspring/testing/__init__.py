@@ -3,6 +3,7 @@
 `mainspring.testing.fixtures` has the same as pytest fixtures.
 """
 
+from mainspring._exports import say_from
 from mainspring.testing.clock import VirtualClock
 from mainspring.testing.crash import Outcome, crash
 from mainspring.testing.simulation import Faults, Report, SimulationFailed, simulate
@@ -20,3 +21,5 @@ __all__ = [
     "simulate",
     "world",
 ]
+
+say_from(__name__, *(globals()[name] for name in __all__))
