@@ -188,7 +188,7 @@ def test_turns_are_taken_in_order_however_long_each_lasts(sqlite_url: str) -> No
             db.execute("INSERT INTO mainspring_versions VALUES ('v1', 1)")
         waits.join(5)
         assert not waits.is_alive()
-        assert store.management.versions() == {"v1": 1, "v2": 2}
+        assert store.versions.first_seen() == {"v1": 1, "v2": 2}
 
 
 def test_the_process_that_froze_in_a_transaction_is_named(

@@ -134,7 +134,7 @@ UNTOUCHED = {
     "list_instances": "written when an instance is named while a worker runs; every heartbeat looks whether it has to be",
     "list_crontab": "written when a crontab file changes while a worker runs",
     "management.empty": "refused while a worker lives, and a case has one",
-    "management.set_newest": "as a deploy does, it changes which declarations hold",
+    "versions.set_newest": "as a deploy does, it changes which declarations hold",
     "messages.received": "read by the dashboard and the command line",
     "messages.streams": "read by the dashboard and the command line",
     "retention.begin_sweep": "once a day, for values that a codec keeps elsewhere; no run depends on it",

@@ -194,7 +194,7 @@ def test_a_version_is_remembered_from_when_it_was_first_seen(store: Store) -> No
     store.remember_version("v1", NOW)
     store.remember_version("v1", NOW + SECOND)
     store.remember_version("v2", NOW)
-    assert store.management.versions() == {"v1": NOW, "v2": NOW}
+    assert store.versions.first_seen() == {"v1": NOW, "v2": NOW}
 
 
 def test_workers_that_own_runs_without_being_in_the_fleet_are_found(store: Store) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import datetime  # noqa: TC003  (a run that asks for one records it, and reads it back by its annotations)
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from mainspring.errors import NotFound
 from mainspring.model.clock import to_datetime
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mainspring.model.clock import Clock
-    from mainspring.operations.runs.actions import ManagedStore
     from mainspring.store.protocol import Store
+    from mainspring.store.verbs.versions import Versions as StoredVersions
 
 
 VERSION_ACTIONS = Actions("versions")
@@ -56,6 +56,13 @@ class PatchInfo:
     """Unfinished runs of the workflow that did not take the new path. While there are any, the old path is needed."""
 
 
+class HasVersions(Protocol):
+    """A store, or its part inside a user's transaction."""
+
+    @property
+    def versions(self) -> StoredVersions: ...
+
+
 class Versions:
     """The verbs of versions. All of them block."""
 
@@ -65,7 +72,7 @@ class Versions:
 
     def patches(self) -> list[PatchInfo]:
         """Return the patches that unfinished runs have used. A patch whose `old` is 0 can be removed from the code."""
-        return [PatchInfo(*row) for row in self._store.management.patches()]
+        return [PatchInfo(*row) for row in self._store.versions.patches()]
 
     def force(self, ids: Sequence[str], version: str | None = None) -> dict[str, bool]:
         """See `RunActions.force`."""
@@ -82,19 +89,18 @@ class Versions:
 
     def newest(self, limit: int) -> dict[str, datetime]:
         """Return the versions that have ever executed and when each was first seen, newest first."""
-        seen = sorted(self._store.management.versions().items(), key=lambda found: found[1], reverse=True)
+        seen = sorted(self._store.versions.first_seen().items(), key=lambda found: found[1], reverse=True)
         return {version: to_datetime(first) for version, first in seen[:limit]}
 
     def list(self) -> list[VersionInfo]:
         """Return the versions that have ever executed, and those that runs request, newest first."""
-        management = self._store.management
-        seen: dict[str, int] = management.versions()
+        seen = self._store.versions.first_seen()
         working: dict[str, int] = {}
         for worker in self._store.workers():
             working[worker.version] = working.get(worker.version, 0) + 1
         live: dict[str, int] = {}
         stranded: dict[str, dict[str, int]] = {}
-        for version, reason, count in management.live_by_version():
+        for version, reason, count in self._store.versions.live():
             live[version] = live.get(version, 0) + count
             if reason is not None:
                 why = json.loads(reason)["reason"]
@@ -118,9 +124,9 @@ def _since(seen: dict[str, int], version: str) -> int:
     return seen.get(version, 2**62)
 
 
-def set_newest(store: ManagedStore, clock: Clock, version: str) -> str:
+def set_newest(store: HasVersions, clock: Clock, version: str) -> str:
     """See `Versions.set_newest`. Also for the part of a store inside an open transaction."""
-    if not store.management.set_newest(version, clock.now()):
+    if not store.versions.set_newest(version, clock.now()):
         raise NotFound(
             f"no worker of a version {version!r} has ever started; `mainspring versions list` shows those that have"
         )

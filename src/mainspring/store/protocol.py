@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from mainspring.store.verbs.schedules import Schedules
     from mainspring.store.verbs.unknown_functions import UnknownFunctions
     from mainspring.store.verbs.unreported_ends import UnreportedEnds
+    from mainspring.store.verbs.versions import Versions
     from mainspring.store.writes import Op, Result
 
 
@@ -152,6 +153,8 @@ class Store(Protocol):
     """Schedules, ticks and backfills."""
     management: Management
     """Verbs of operators on runs: retry, resume, fork, complete, delete, export and the like."""
+    versions: Versions
+    """Versions of the app, and patches."""
     functions: Functions
     """The functions that were scheduled with `run_after` and `run_at`."""
     unknown: UnknownFunctions

@@ -24,6 +24,7 @@ from mainspring.store.verbs.scheduled_functions import Functions
 from mainspring.store.verbs.schedules import Schedules
 from mainspring.store.verbs.unknown_functions import UnknownFunctions
 from mainspring.store.verbs.unreported_ends import UnreportedEnds
+from mainspring.store.verbs.versions import Versions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -51,6 +52,7 @@ class SqlStore:
         self.schedules = Schedules(transactor)
         self.queues = Queues(transactor)
         self.management = Management(transactor)
+        self.versions = Versions(transactor)
         self.retention = Retention(transactor)
         self.unknown = UnknownFunctions(transactor)
         self.unreported_ends = UnreportedEnds(transactor)

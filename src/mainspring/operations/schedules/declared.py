@@ -147,7 +147,7 @@ class Declared:
         there = [hook for hook in self._store.schedules.hooks() if hook.app == self._app]
         if not there and not hooks:
             return
-        seen = self._store.management.versions()
+        seen = self._store.versions.first_seen()
         alive = {worker.version for worker in self._store.workers()}
         mine = seen.get(self._version, 0)
         newer = {hook.version for hook in there if hook.version in alive and seen.get(hook.version, 0) > mine}
@@ -166,7 +166,7 @@ class Declared:
         """Look up the versions of live workers, and when each version was first seen."""
         others = {row.version for row in rows if row.version is not None} - {self._version}
         if others:
-            self._first_seen = self._store.management.versions()
+            self._first_seen = self._store.versions.first_seen()
             self._alive = {worker.version for worker in self._store.workers()}
 
     def _rewrites(self, row: Schedule) -> bool:

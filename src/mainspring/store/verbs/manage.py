@@ -14,7 +14,6 @@ from mainspring.errors import Conflict
 from mainspring.model.runs import error_record
 from mainspring.model.states import State
 from mainspring.store.sql.dialect import TABLES, insert_one
-from mainspring.store.sql.run_filters import LIVE_RUNS
 from mainspring.store.sql.schedules import LOCK_SCHEDULES_OF_RUNS
 from mainspring.store.verbs import revive
 from mainspring.store.verbs.export import LOG_COLUMNS, dump, load
@@ -31,20 +30,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_LIVE_BY_VERSION = f"""
-  SELECT version, CASE WHEN state = 'queued' THEN CAST(blocked AS text) END, count(*) FROM runs
-  WHERE version IS NOT NULL AND id IN ({LIVE_RUNS}) GROUP BY 1, 2 ORDER BY 1, 2
-"""
-_PATCHES = f"""
-  WITH live AS (SELECT id, workflow, started FROM runs WHERE id IN ({LIVE_RUNS})),
-  taken AS (
-    SELECT s.name AS name, r.workflow AS workflow, count(*) AS new FROM live r JOIN steps s ON s.run = r.id AND s.kind = 'patch'
-    GROUP BY s.name, r.workflow)
-  SELECT name, workflow, new, (
-    SELECT count(*) FROM live r WHERE r.workflow = taken.workflow AND r.started IS NOT NULL
-      AND NOT EXISTS (SELECT 1 FROM steps s WHERE s.run = r.id AND s.kind = 'patch' AND s.name = taken.name))
-  FROM taken ORDER BY name, workflow
-"""
 _LOG = insert_one("logs", LOG_COLUMNS)
 _LOGS = f"SELECT {', '.join(LOG_COLUMNS)} FROM logs WHERE run = :run ORDER BY number DESC LIMIT :limit"
 _FORCE = "UPDATE runs SET fingerprint = '', blocked = NULL, version = :version WHERE id = :id"
@@ -57,7 +42,6 @@ _MARK = "UPDATE runs SET reason = :reason WHERE id = :id"
 _MOVE = "UPDATE runs SET state = :state, due = :due, priority = :priority, attempts = :attempts WHERE id = :id"
 _SET_ATTRIBUTES = "UPDATE runs SET attributes = :attributes WHERE id = :id"
 _INTO_QUEUE = "UPDATE runs SET queue = :queue, partition = '' WHERE id = :id"
-_SET_NEWEST = "UPDATE versions SET first_seen = :now WHERE version = :version RETURNING version"
 _NO_DEADLINE = "UPDATE runs SET deadline = NULL WHERE id = :id"
 """A run that has not begun gets its deadline when it begins."""
 _END_UNPROCESSED = "SELECT id FROM runs WHERE id = :id AND end_unprocessed"
@@ -121,27 +105,6 @@ class Management:
     def logs(self, run_id: str, limit: int) -> list[tuple[Any, ...]]:
         """The last lines that were logged inside a run, in their order, as the columns of an export."""
         return self._read(_LOGS, run=run_id, limit=limit)[::-1]
-
-    def versions(self) -> dict[str, int]:
-        """The versions that have executed runs, and when each was first seen."""
-        return dict(self._read("SELECT version, first_seen FROM versions"))
-
-    def set_newest(self, version: str, now: int) -> bool:
-        """Make a version the newest one, as if it were first seen now. Return False if it has never executed a run."""
-
-        def work(tx: Transaction) -> Script[bool]:
-            tx.changes.due = True
-            return bool((yield from tx.execute(_SET_NEWEST, version=version, now=now)))
-
-        return self._change(work, now)
-
-    def live_by_version(self) -> list[tuple[str, str | None, int]]:
-        """Unfinished runs that have begun: version, reason why they are stranded, number."""
-        return [(version, reason, count) for version, reason, count in self._read(_LIVE_BY_VERSION)]
-
-    def patches(self) -> list[tuple[str, str, int, int]]:
-        """Patches in unfinished runs: name, workflow, number of runs on the new path, number of runs that began without the patch."""
-        return [(name, workflow, new, old) for name, workflow, new, old in self._read(_PATCHES)]
 
     def dump(self, ids: Sequence[str]) -> list[dict[str, Any]]:
         """Runs with their children and everything they recorded, all from one snapshot, as records for `load`.
