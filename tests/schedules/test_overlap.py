@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mainspring import Overlap, Policy, State
-from tests.schedules.conftest import at
+from tests.schedules.conftest import at, bench_at
 
 if TYPE_CHECKING:
     from tests.schedules.conftest import Bench
@@ -125,6 +125,37 @@ async def test_max_running_is_how_many_may_be_unfinished(bench: Bench, overlap: 
     assert (await bench.outcomes())["00:15"] == expected
     oldest = await bench.app.handle("s-2022-06-01T00:05:00Z").describe()
     assert oldest.state is (State.CANCELLED if overlap is Overlap.TERMINATE_OTHER else State.WAITING)
+
+
+@pytest.mark.parametrize("overlap", [Overlap.CANCEL_OTHER, Overlap.TERMINATE_OTHER])
+@pytest.mark.parametrize("times", [1, 2, 3])
+async def test_ticks_of_one_moment_stop_nothing_while_there_are_free_slots(
+    bench: Bench, overlap: Overlap, times: int
+) -> None:
+    bench.durations = {"*": "1d"}
+    await bench.create("5m", Policy(overlap, max_running=3))
+    await bench.to("00:06")
+    last = at("00:00")
+    await bench.app.schedules.backfill("s", last - timedelta(minutes=5 * (times - 1)), last, overlap=overlap)
+    await bench.world.drain()
+    outcomes = await bench.outcomes()
+    assert [outcomes[each] for each in ("00:00", "23:55", "23:50") if each in outcomes] == [
+        "fired",
+        "fired",
+        "replaced",
+    ][:times]
+    assert outcomes["00:05"] == "fired"
+    assert len((await bench.describe()).running) == min(times + 1, 3)
+
+
+@pytest.mark.parametrize("overlap", [Overlap.CANCEL_OTHER, Overlap.TERMINATE_OTHER])
+async def test_what_is_made_up_for_fills_the_free_slots(store_url: str, overlap: Overlap) -> None:
+    async with bench_at(store_url) as before:
+        await before.create("5m", Policy(overlap, max_running=3, catchup="1h"))
+    async with bench_at(store_url, at("00:16")) as after:
+        after.durations = {"*": "1d"}
+        await after.world.drain()
+        assert await after.outcomes() == dict.fromkeys(("00:05", "00:10", "00:15"), "late")
 
 
 async def test_a_run_that_waits_or_is_parked_keeps_its_place(bench: Bench) -> None:

@@ -58,6 +58,9 @@ CASES = {
     "terminate, free: the newest only": Case([TERMINATE] * 3, starts=[3], leaves=dict.fromkeys((1, 2), REPLACED)),
     "terminate, busy: at once": Case([TERMINATE] * 2, 1, starts=[2], leaves={1: REPLACED}, terminates=1),
     "terminate hits the oldest": Case([TERMINATE], 2, starts=[1], terminates=1, slots=2),
+    "cancel, three places: all begin": Case([CANCEL] * 3, starts=[1, 2, 3], slots=3),
+    "cancel, two of three places: the newest two": Case([CANCEL] * 3, 1, starts=[2, 3], leaves={1: REPLACED}, slots=3),
+    "terminate, one of two places": Case([TERMINATE] * 2, 1, starts=[2], leaves={1: REPLACED}, slots=2),
     "terminate: as many as are too many": Case([TERMINATE], 4, starts=[1], terminates=3, slots=2),
     "cancel: as many as are too many": Case([CANCEL], 4, keeps=[1], cancels=3, slots=2),
     "allow all": Case([ALLOW] * 3, 1, starts=[1, 2, 3], slots=None),
@@ -67,6 +70,7 @@ CASES = {
     "mixed: a start that would be stopped at once": Case([SKIP, CANCEL], starts=[2], leaves={1: REPLACED}),
     "mixed: a start that can wait": Case([ALL, CANCEL], starts=[2], keeps=[1]),
     "mixed: several starts that can wait": Case([ALL, ALL, TERMINATE], starts=[3], keeps=[1, 2], slots=1),
+    "mixed: a slot is taken in between": Case([CANCEL, SKIP, CANCEL], starts=[2, 3], leaves={1: REPLACED}, slots=2),
     "out of actions in the middle": Case([ALLOW] * 3, starts=[1, 2], leaves={3: PAUSED}, slots=None, remaining=2),
 }
 
@@ -79,12 +83,11 @@ def test_decisions(name: str) -> None:
         for number, overlap in enumerate(case.ticks, 1)
     ]
     runs = [ScheduleRun(f"r{number}", f"u{number}", State.RUNNING) for number in range(case.running)]
-    stopping = [tick for tick in ticks if tick.overlap in STOPPING]
     decisions = Decisions(
         runs,
         lambda _overlap: case.slots,
         buffer_limit=case.buffer_limit,
-        newest=stopping[-1] if stopping else None,
+        stopping=[tick for tick in ticks if tick.overlap in STOPPING],
         remaining=case.remaining,
     )
     decide(decisions, ticks, lambda tick: tick.overlap or SKIP)

@@ -300,12 +300,11 @@ class Planning:
             else:
                 tick.outcome, tick.reason, tick.acted = TickOutcome.PAUSED, why, self.now
                 self.plan.ticks.append(tick)
-        newest = next((tick for tick in reversed(standing) if self._overlap(tick) in STOPPING), None)
         decisions = Decisions(
             [run for run in self.situation.runs if not run.state.ended and run.id not in self._promised],
             self._slots,
             buffer_limit=self.policy.buffer_limit,
-            newest=newest,
+            stopping=[tick for tick in standing if self._overlap(tick) in STOPPING],
             remaining=self.schedule.remaining,
         )
         decide(decisions, standing, self._overlap)

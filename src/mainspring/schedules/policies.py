@@ -13,7 +13,7 @@ from mainspring.model.states import State
 from mainspring.schedules.actions import stamp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from mainspring.model.schedules import ScheduleRun, Tick
 
@@ -30,7 +30,7 @@ class Decisions:
         slots: Callable[[Overlap], int | None],
         *,
         buffer_limit: int | None = None,
-        newest: Tick | None = None,
+        stopping: Sequence[Tick] = (),
         remaining: int | None = None,
     ) -> None:
         self.running = running
@@ -38,8 +38,10 @@ class Decisions:
         self.buffer_limit = buffer_limit
         self.remaining = remaining
         """How many ticks of the clock may still start a run."""
-        self.newest = newest
-        """The last of the ticks that stop others: only this one of them begins."""
+        self._stopping = list(stopping)
+        """The ticks that stop others, and that are not decided yet."""
+        self.newest = stopping[-1] if stopping else None
+        """The last of the ticks that stop others: only this one of them makes room for itself."""
         self.starts: list[Tick] = []
         self._can_wait: set[int] = set()
         """Starts whose policy would have let them wait, by the identity of their ticks."""
@@ -57,6 +59,17 @@ class Decisions:
         """Return how many runs have to end for a free slot. More than one if another policy was in force before."""
         slots = self._slots(overlap)
         return 0 if slots is None else len(self.running) - len(self.terminates) + len(self.starts) - slots + 1
+
+    def start_older(self, tick: Tick, overlap: Overlap) -> None:
+        """Decide about a tick that stops others, but is not the newest. It starts if there are free slots for it and for all that follow.
+
+        One that has waited does not: what has waited for the slot of a stopped run is replaced by the newest.
+        """
+        self._stopping = [each for each in self._stopping if each is not tick]
+        if tick.outcome is not TickOutcome.BUFFERED and self.excess(overlap) + len(self._stopping) <= 0:
+            self.start(tick)
+        else:
+            self.older.append(tick)
 
     def start(self, tick: Tick, *, can_wait: bool = False) -> None:
         """Start the run of a tick, if there are actions left."""
@@ -146,7 +159,7 @@ def buffer_all(decisions: Decisions, tick: Tick) -> None:
 
 def cancel_other(decisions: Decisions, tick: Tick) -> None:
     if tick is not decisions.newest:
-        decisions.older.append(tick)
+        decisions.start_older(tick, Overlap.CANCEL_OTHER)
     elif decisions.free(Overlap.CANCEL_OTHER) or (not decisions.running and decisions.retract()):
         decisions.start(tick)
     elif tick.outcome is TickOutcome.BUFFERED and decisions.retract_waiting(Overlap.CANCEL_OTHER):
@@ -161,7 +174,7 @@ def cancel_other(decisions: Decisions, tick: Tick) -> None:
 
 def terminate_other(decisions: Decisions, tick: Tick) -> None:
     if tick is not decisions.newest:
-        decisions.older.append(tick)
+        decisions.start_older(tick, Overlap.TERMINATE_OTHER)
         return
     while not decisions.free(Overlap.TERMINATE_OTHER):
         if len(decisions.running) > len(decisions.terminates):
