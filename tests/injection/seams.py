@@ -129,6 +129,7 @@ UNTOUCHED = {
     "blockers": "read by the command line, and by a worker that waits for the database",
     "clock_offset": "asked once, by an app on the clock of the system",
     "close": "there is nothing left to go wrong",
+    "declared_functions.list": "read by the dashboard and the command line; a worker looks before it writes",
     "functions.get": "read by the dashboard and the command line",
     "inspect": "read by the command line",
     "list_instances": "written when an instance is named while a worker runs; every heartbeat looks whether it has to be",

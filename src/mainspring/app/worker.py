@@ -179,7 +179,7 @@ class Worker:
         if runtime.settings.keep_logs != "off":
             self._keeper = Keeper(runtime.settings.keep_logs, self.engine.worker_id, clock)
             self._keeper.begin()
-        await self.engine.in_thread(store.dashboard.keep_functions, described(runtime.registry, runtime.keep))
+        await self.engine.in_thread(store.declared_functions.keep, described(runtime.registry, runtime.keep))
         services = (
             self._claimer,
             self._inbox,

@@ -112,7 +112,9 @@ class Pruning:
 
     def behind(self) -> float:
         """Return the seconds for which the oldest run has been kept too long, by the settings of the workers."""
-        return self._store.retention.due(_kept(self._store.dashboard.functions()), self._clock.now()).behind / SECOND
+        return (
+            self._store.retention.due(_kept(self._store.declared_functions.list()), self._clock.now()).behind / SECOND
+        )
 
     def sweep(self, other_databases: Iterable[OtherDatabase]) -> int:
         """Delete the outcomes of transactions in other databases that no run needs any more. Return the number of rows."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from mainspring.store.external.transactions import Transactions
     from mainspring.store.verbs.audit import Audit
     from mainspring.store.verbs.dashboard import Dashboard
+    from mainspring.store.verbs.declared_functions import DeclaredFunctions
     from mainspring.store.verbs.defects import Defect
     from mainspring.store.verbs.manage import Management
     from mainspring.store.verbs.messages import Messages
@@ -166,6 +167,8 @@ class Store(Protocol):
 
     queues: Queues
     """Queues and their limits."""
+    declared_functions: DeclaredFunctions
+    """What workers declare about the functions that they execute."""
     dashboard: Dashboard
     """Figures of runs and schedules, and the counters of workers that they are read from."""
     audit: Audit

@@ -15,6 +15,7 @@ from mainspring.store.sql.steps import GET_STEP, LIST_STEPS
 from mainspring.store.verbs import stop
 from mainspring.store.verbs.audit import Audit
 from mainspring.store.verbs.dashboard import Dashboard
+from mainspring.store.verbs.declared_functions import DeclaredFunctions
 from mainspring.store.verbs.lists import runs_page
 from mainspring.store.verbs.manage import Management
 from mainspring.store.verbs.messages import Messages
@@ -56,6 +57,7 @@ class SqlStore:
         self.retention = Retention(transactor)
         self.unknown = UnknownFunctions(transactor)
         self.unreported_ends = UnreportedEnds(transactor)
+        self.declared_functions = DeclaredFunctions(transactor)
         self.dashboard = Dashboard(transactor)
         self.audit = Audit(transactor)
 

@@ -269,7 +269,7 @@ class Runs(RunActions):
         """Return some values for filters: functions that workers have described, queues and schedules."""
         schedules = self._store.schedules.page(ScheduleFilter(limit=_MOST_KNOWN))
         return {
-            "workflow": sorted(self._store.dashboard.functions())[:_MOST_KNOWN],
+            "workflow": sorted(self._store.declared_functions.list())[:_MOST_KNOWN],
             "queue": sorted(queue.name for queue in self._store.queues.all())[:_MOST_KNOWN],
             "schedule": [schedule.id for schedule in schedules],
         }

@@ -100,7 +100,7 @@ class Starting:
             for names in readable("workers", self._store.workers(), lambda each: json.loads(each.functions), lambda each: each.id)
             for name in names
         }  # fmt: skip
-        texts = self._store.dashboard.functions()
+        texts = self._store.declared_functions.list()
         return [_function(name, texts[name], known=name in live) for name in sorted(texts)]
 
     def function(self, name: str) -> FunctionInfo:

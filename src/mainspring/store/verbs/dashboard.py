@@ -151,12 +151,6 @@ _ADD_TO_TOTAL = """
 """
 _FORGET = "DELETE FROM activity WHERE minute < :before"
 
-_FUNCTION_KEY = "function "
-_FUNCTIONS = "SELECT key, value FROM meta WHERE key LIKE :like"
-_KEEP_FUNCTION = """
-  INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO UPDATE SET value = excluded.value
-"""
-
 
 class Amount(Struct, frozen=True):
     """The number of runs of a workflow that ended in a state, and the sum of a measure of them, in one class of durations."""
@@ -337,20 +331,6 @@ class Dashboard:
             for *key, count, micros in self._rows(statement, **values):
                 _add(found, tuple(key), count, micros)
         return [(*key, *amounts) for key, amounts in found.items()]
-
-    # -- declared functions --------------------------------------------------------------------------------------------
-    def keep_functions(self, described: Mapping[str, str]) -> None:
-        """Store what workers declare about the functions that they execute. Writes nothing if nothing has changed."""
-        there = self.functions()
-        changed = {name: text for name, text in described.items() if there.get(name) != text}
-        if changed:
-            rows = [{"key": f"{_FUNCTION_KEY}{name}", "value": changed[name]} for name in sorted(changed)]
-            self._do((_KEEP_FUNCTION, rows))
-
-    def functions(self) -> dict[str, str]:
-        """The declarations of functions by workers, by name."""
-        found = self._rows(_FUNCTIONS, like=f"{_FUNCTION_KEY}%")
-        return {key.removeprefix(_FUNCTION_KEY): value for key, value in found}
 
     def _one(self, statement: str, **values: Any) -> int:
         found: int = self._rows(statement, most=MOST, **values)[0][0]
