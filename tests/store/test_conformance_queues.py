@@ -75,6 +75,13 @@ def test_neither_runs_in_queues_nor_those_without_wait_for_all_of_the_others(sto
     assert sum(each.startswith("p") for each in found) >= 4
 
 
+def test_queues_that_a_worker_does_not_serve_take_none_of_its_room(store: Store) -> None:
+    store.queues.set(Queue("q", created=NOW))
+    start(store, *(run(f"q{n}", queue="q") for n in range(5)), *(run(f"p{n}") for n in range(30)))
+    for _ in range(3):
+        assert len(claim(store, limit=10, queues=frozenset({"another"}))) == 10
+
+
 def test_claims_of_two_kinds_in_turns_serve_what_is_in_no_queue_and_all_queues(store: Store) -> None:
     """A worker with `def` and `async def` functions claims for all of them, and then once more for those without a thread."""
     make(store, "full", concurrency=1)

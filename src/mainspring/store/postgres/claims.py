@@ -57,7 +57,7 @@ class Claims:
         """The number of claims of each kind. Claims of two kinds may take turns, and each kind serves all queues."""
         self._turns: dict[str, str] = {}
         self._beside_queues: set[Kind] = set()
-        """The kinds of claims of which the last one found runs in queues. The next one leaves slots for those."""
+        """The kinds of claims of which the last one found runs in queues that the worker serves. The next one leaves slots for those."""
         self._floors: dict[Kind, Floors] = {}
         self._busy: dict[Kind, list[Queue]] = {}
         """Queues in which the next claim of a kind will find runs."""
@@ -134,7 +134,7 @@ class Claims:
             except LOCKED:
                 roll_back(db)
                 raise
-        if any(not queue.paused for queue in queues):
+        if request.policy.divide(request, queues, turn, self._turns):
             self._beside_queues.add(kind)
         else:
             self._beside_queues.discard(kind)
