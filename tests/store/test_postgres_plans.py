@@ -12,7 +12,7 @@ from mainspring.model.states import State
 from mainspring.store.open import open_store
 from mainspring.store.postgres import bulk_statements as text
 from mainspring.store.postgres.bulk import ends_alike
-from mainspring.store.postgres.claim_statements import FULL
+from mainspring.store.postgres.claim_statements import FULL, LOOK
 from mainspring.store.postgres.dialect import Dialect
 from mainspring.store.postgres.libpq import to_json
 from mainspring.store.writes import Finish
@@ -69,6 +69,20 @@ def test_a_claim_from_many_partitions(postgres_url: str, functions: int) -> None
         nodes = _plan(db, FULL.take_shares, values)
     assert nodes[0]["Actual Rows"] == MANY
     assert max(map(_handled, nodes)) <= 3 * functions * MANY
+
+
+def test_a_claim_reads_the_next_times_from_indexes_alone(postgres_url: str) -> None:
+    """A condition that an index does not have makes the planner expect most of the table behind it, and start parallel workers."""
+    store = open_store(postgres_url, StoreSettings())
+    store.open()
+    start(store, *(run(f"r{n}") for n in range(MANY)))
+    store.close()
+    with psycopg.connect(postgres_url) as db:
+        db.execute("ANALYZE")
+        db.execute("SET enable_seqscan = off")  # the table is small enough to be read instead
+        nodes = _plan(db, LOOK, {"due_floor": 0, "deadline_floor": 0, "resumed_floor": 0})
+    assert {node.get("Index Name") for node in nodes} >= {"runs_due", "runs_deadline", "runs_resumed"}
+    assert not any("Filter" in node for node in nodes)
 
 
 def _plan(db: psycopg.Connection, statement: str, values: dict[str, Any]) -> list[dict[str, Any]]:

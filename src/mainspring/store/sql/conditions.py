@@ -14,10 +14,13 @@ OWNED = "owner IS NOT NULL"
 """The condition of the index `runs_owner`."""
 LATER = "owner IS NULL AND state IN ('scheduled', 'waiting')"
 """A run that becomes ready by time, or when it is woken: the condition of the index `runs_due`."""
-HAS_DEADLINE = "deadline IS NOT NULL AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting')"
-"""A run without an owner that must end by a time: the condition of the index `runs_deadline`."""
-EXPIRES = f"{HAS_DEADLINE} AND undo_reason IS NULL"
-"""A run that is stopped when its deadline has passed. One that is to execute its compensations was stopped before."""
+EXPIRES = (
+    "deadline IS NOT NULL AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting') AND undo_reason IS NULL"
+)
+"""A run without an owner that is stopped when its deadline has passed: the condition of the index `runs_deadline`.
+
+One that is to execute its compensations was stopped before.
+"""
 READY = "state = 'queued' AND (queue IS NULL OR attempt_started IS NULL)"
 """A run that waits, in a queue or not: the condition of the index `runs_waiting`."""
 WAITS = "state = 'queued' AND queue IS NOT NULL AND attempt_started IS NULL"

@@ -83,7 +83,7 @@ CREATE UNIQUE INDEX runs_key ON runs (key) WHERE key IS NOT NULL AND completed I
 CREATE INDEX runs_owner ON runs (owner, needs_attention) WHERE owner IS NOT NULL;
 -- expire: runs without an owner whose deadline has passed
 CREATE INDEX runs_deadline ON runs (deadline)
-  WHERE deadline IS NOT NULL AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting');
+  WHERE deadline IS NOT NULL AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting') AND undo_reason IS NULL;
 -- children of a run: cancel, terminate, expire, delete and show a tree
 CREATE INDEX runs_parent ON runs (parent) WHERE parent IS NOT NULL;
 -- ends to process, by a pass of the scheduler, and ends to report, oldest first

@@ -79,7 +79,7 @@ CREATE UNIQUE INDEX mainspring_runs_key ON mainspring_runs (key) WHERE key IS NO
 CREATE INDEX mainspring_runs_owner ON mainspring_runs (owner, needs_attention) WHERE owner IS NOT NULL;
 -- expire: runs without an owner whose deadline has passed
 CREATE INDEX mainspring_runs_deadline ON mainspring_runs (deadline)
-  WHERE deadline IS NOT NULL AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting');
+  WHERE deadline IS NOT NULL AND owner IS NULL AND state IN ('scheduled', 'queued', 'waiting') AND undo_reason IS NULL;
 -- children of a run: cancel, terminate, expire, delete and show a tree
 CREATE INDEX mainspring_runs_parent ON mainspring_runs (parent) WHERE parent IS NOT NULL;
 -- ends to process, by a pass of the scheduler, and ends to report, oldest first
